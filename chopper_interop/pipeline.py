@@ -28,7 +28,6 @@ from chopper_interop.job_reading import Reading
 from chopper_interop.reading.workers import Workers, reading_by
 from chopper_interop.result import Result
 from chopper_interop.run import Run
-from chopper_interop.schemas import results
 from chopper_interop.sharing.stage import Sharing
 from chopper_interop.trace import Trace
 
@@ -568,7 +567,9 @@ def _with_unknown_keys(result: Result, by: str) -> Result:
 
 def _without_arguments(result: Result, analysis: str, options: dict[str, Any]) -> Result:
     """Say that arguments were left out of the trace, in the result of an analysis that looks at some."""
-    if analysis not in results.ARGUMENTS and not options.get("compat"):
+    from chopper_interop.analyses.methods import needs
+
+    if analysis not in needs.ARGUMENTS and not options.get("compat"):
         return result
     note = "left out in reading (-O args=none): what types, shapes and grids of operations say is unknown or less exact"
     return replace(result, notes={**result.notes, "arguments": note})

@@ -761,13 +761,12 @@ LOOKED_AT: dict[str, frozenset[str]] = {
     "overlap": frozenset({"iteration", "flops", "mem_bytes"}),
     "stragglers": frozenset({"iteration", "layer", "mem_bytes", "operation", "phase", "step_part"}),
     "temporal": frozenset({"iteration"}),
+    "what_if": frozenset({"iteration", "layer", "mem_bytes", "phase", "step_part"}),
 }
 """Annotations, of those derived of nodes, that an analysis looks at unless it is given options besides steps and ranks, where
 it quotes no arguments either: a command that only shows its result derives no others. Analyses that are not here may use any."""
-ARGUMENTS = frozenset(
-    {"breakdown", "dvfs", "efficiency", "findings", "overlap", "summary", "sweep", "what_if"}
-)
-"""Analyses that look at arguments of operations: types of elements, shapes of inputs, grids of kernels."""
+LOOK_AT_ARGUMENTS = frozenset({"overlap"})
+"""Of these analyses those that then look at arguments, too: a command that only shows results of others keeps none."""
 CHANGES = {"compare": ("delta_ns", "median_delta_ns")}
 """Figures of an analysis that are 0 in rows without a change, which a terminal leaves out."""
 FIRST = {

@@ -66,6 +66,10 @@ NEEDS: dict[str, tuple[set[Content], ...]] = {
     "throttling": ({C.THROTTLING},), "traffic": ({C.LINKS},), "what_if": ({C.WORK},),
 }  # fmt: skip
 """Analysis → alternatives, of which one must be held whole."""
+ARGUMENTS = {
+    "breakdown", "dvfs", "efficiency", "findings", "overlap", "summary", "sweep", "what_if",
+}  # fmt: skip
+"""Analyses that look at arguments of operations: types of elements, shapes of inputs, grids of kernels."""
 OF_RANKS = {C.CLOCK, C.POWER_OF_RANKS}
 """Contents of telemetry that say something of operations only where its GPUs are matched with ranks."""
 

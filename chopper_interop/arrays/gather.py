@@ -58,7 +58,7 @@ def distinct(*columns: Array) -> tuple[Array, Array]:
     --------
     ``distinct([7, 5, 7], [1, 1, 1])`` gives ``[0, 1]`` and ``[0, 1, 0]``.
     """
-    columns = tuple(np.asarray(column, np.int64) for column in columns)
+    columns = tuple(map(_integers, columns))
     count = len(columns[0])
     slots, is_few = _SLOTS_PER_ROW * count + _MIN_SLOTS, count <= _FEW_ROWS
     key, size = _combined_keys(columns, slots if is_few else _MAX_KEYS)
@@ -83,6 +83,13 @@ def distinct(*columns: Array) -> tuple[Array, Array]:
     # codes are given in order of occurrence, so that each is greater than all before its first
     first = np.flatnonzero(np.diff(np.maximum.accumulate(code), prepend=-1))
     return first, code
+
+
+def _integers(column: Array) -> Array:
+    """A column of integers as it is, unless that takes 64 bits or it has no sign: then as int64."""
+    column = np.asarray(column)
+    narrow = column.dtype.kind == "i" and column.dtype.itemsize < np.int64().itemsize
+    return column if narrow else column.astype(np.int64, copy=False)
 
 
 def _run_starts(columns: Sequence[Array]) -> Array:
@@ -148,7 +155,9 @@ def _combined_keys(columns: Sequence[Array], at_most: int) -> tuple[Array, int]:
             continue
         if key is None:
             # a loop is compiled again for arrays with gaps, and for those that cannot be written
-            key = column - low if low else np.require(column, requirements=("C", "W"))
+            key = np.require(column, np.int64, ("C", "W"))
+            if low:
+                key = key - low if key is column else np.subtract(key, low, out=key)
             is_own = key is not column
             continue
         if is_own:  # in place: a new array would cost as much in page faults

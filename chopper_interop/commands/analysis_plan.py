@@ -72,7 +72,7 @@ class AnalysisPlan:
     @property
     def looks_at_arguments(self) -> bool:
         """True if the results may depend on arguments of nodes beyond what columns and edges are made of."""
-        return self.looks_at is None or not results.ARGUMENTS.isdisjoint(self.options)
+        return self.looks_at is None or not results.LOOK_AT_ARGUMENTS.isdisjoint(self.options)
 
     @property
     def compares_two(self) -> bool:

@@ -122,7 +122,7 @@ def test_an_analysis_takes_the_option(demo: Path, run) -> None:
 def test_analyses_that_look_at_arguments_say_that_there_are_none(demo: Path) -> None:
     """Of a trace with arguments, no other analysis looks into any."""
     from chopper_interop import registry
-    from chopper_interop.schemas import results
+    from chopper_interop.analyses.methods import needs
 
     whole, without = ci.read(demo), ci.read(demo, args="none")
     given = {"compare": {"against": whole}, "sweep": {"against": [whole]}}
@@ -137,10 +137,24 @@ def test_analyses_that_look_at_arguments_say_that_there_are_none(demo: Path) -> 
         if trace.text.asked:
             looks.add(name)
         notes = ci.analyze(without, name, **given.get(name, {})).notes
-        assert ("arguments" in notes) == (name in results.ARGUMENTS), name
-    assert {"overlap", "efficiency", "dvfs"} <= looks <= results.ARGUMENTS
+        assert ("arguments" in notes) == (name in needs.ARGUMENTS), name
+    assert {"overlap", "efficiency", "dvfs"} <= looks <= needs.ARGUMENTS
     hta = ci.analyze(without, "temporal", compat="hta")
     assert "arguments" in hta.notes
+
+
+def test_commands_keep_arguments_for_analyses_that_look_at_any(demo: Path) -> None:
+    """Without options, analyses of which a table says what they look at, and that it leaves out, look into none."""
+    from chopper_interop.schemas import results
+
+    whole = ci.read(demo)
+    looks = set()
+    for name in results.LOOKED_AT:
+        trace = replace(whole, text=Watched(whole.text.buffers))
+        ci.analyze(trace, name)
+        if trace.text.asked:
+            looks.add(name)
+    assert looks == results.LOOK_AT_ARGUMENTS
 
 
 class Watched(Text):

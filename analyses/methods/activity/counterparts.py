@@ -53,7 +53,7 @@ def _match_all(trace: Trace, across: str) -> Array:
     rows = np.flatnonzero(step >= 0)
     if not rows.size:
         return group
-    step, rank = step[rows], trace.array("rank")[rows].astype(np.int64)
+    step, rank = step[rows].astype(np.int32), trace.array("rank")[rows]
     common = [] if across == "both" else [rank if across == "iterations" else step]
     group[rows] = _matched(_keys(trace, rows, step, rank), common, rank, step)
     return group
@@ -237,7 +237,7 @@ def _matched(keys: list[list[Array]], common: list[Array], rank: Array, step: Ar
     # a complete group has one row in each step of a rank that has the same common columns
     expected = np.bincount(scope[first])[scope]
     group = np.full(count, -1, np.int64)
-    left = np.arange(count)
+    left: Array | slice = slice(None)  # without copies of all columns
     groups = 0
     for key in keys:
         _, key_code = gather.distinct(*(column[left] for column in key))
@@ -245,9 +245,11 @@ def _matched(keys: list[list[Array]], common: list[Array], rank: Array, step: Ar
         _, code = gather.distinct(key_code, scope[left], nth)
         complete = np.bincount(code)[code] == expected[left]
         assigned = complete | (group[left] < 0)
-        group[left[assigned]] = groups + code[assigned]
+        of_left = group[left]
+        of_left[assigned] = groups + code[assigned]
+        group[left] = of_left
         groups += int(code.max()) + 1
-        left = left[~complete]
+        left = np.flatnonzero(~complete) if isinstance(left, slice) else left[~complete]
         if not left.size:
             break
     return group
@@ -264,9 +266,9 @@ def _keys(trace: Trace, rows: Array, step: Array, rank: Array) -> list[list[Arra
     call = trace.launch[rows]
     launched = call >= 0
     caller[launched] = trace.array("parent")[call[launched]]
-    node_stem = np.full(trace.nodes.num_rows + 1, -1, np.int64)  # the last: of no caller
+    node_stem = np.full(trace.nodes.num_rows + 1, -1, np.int32)  # the last: of no caller
     node_stem[rows] = stem
-    context = [trace.integers(name, rows) for name in _CONTEXT if trace.has(name)]
+    context = [trace.integers(name, rows).astype(np.int32) for name in _CONTEXT if trace.has(name)]
     lane = _lane_roles(trace, rows, rank)
     return [
         [stem, lane, *context, node_stem[caller]],
@@ -279,11 +281,11 @@ def _keys(trace: Trace, rows: Array, step: Array, rank: Array) -> list[list[Arra
 def _stems(trace: Trace, rows: Array, step: Array) -> Array:
     """Names as numbers; those that end with the number of their step, without it."""
     names = trace.names()
-    name = trace.array("name")[rows].astype(np.int64)
+    name = trace.array("name")[rows]
     without, number = name_stems.split_numbers(names)
     texts: dict[str, int] = {}
     stem = [texts.setdefault(text, len(names) + len(texts)) for text in without]
-    return np.where(number[name] == step, np.array(stem, np.int64)[name], name)
+    return np.where(number[name] == step, np.array(stem, np.int32)[name], name)
 
 
 def _lane_roles(trace: Trace, rows: Array, rank: Array) -> Array:
@@ -301,7 +303,7 @@ def _lane_roles(trace: Trace, rows: Array, rank: Array) -> Array:
     begins = np.ones(len(order), bool)
     begins[1:] = (key[:, 1:] != key[:, :-1]).any(axis=0)
     since = np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
-    role = np.empty(len(order), np.int64)
+    role = np.empty(len(order), np.int32)
     role[order] = np.arange(len(order)) - since
     return (role * 2 + work[first])[code] * 16 + trace.array("kind", "lanes")[lane]
 

@@ -121,7 +121,7 @@ class BindingPaths:
         self._timing = timing
         self._class = edge_classes(timing, owner) if code is None else code
         self._size = _SIZE if code is None else int(code.max(initial=0)) + 1
-        self._entering = gather.group_rows(timing.graph.after, len(timing.graph))
+        self._entering = gather.group_rows(timing.graph.after, len(timing.graph), np.int32)
         self._priority = EDGE_PRIORITY[timing.graph.kind]
 
     def by_class(self, lag_ns: Array, at_ns: Array, last: int, start_ns: int) -> Array:
