@@ -39,13 +39,10 @@ Part: TypeAlias = pa.Array | int
 _MIN_BYTES = 1 << 14
 """Bytes from which an array lies in a file. Chosen: smaller ones take less memory than the objects of their rank."""
 _SHARED_BYTES = 1 << 26
-"""Most bytes of a file that small arrays share, one behind the other. Chosen: a file and its mapping take some 50 us, and a
+"""Bytes of a file that small arrays share, one behind the other. Chosen: a file and its mapping take some 50 us, and a
 process has 65,530 mappings, which thousands of ranks with some fifteen columns each would use up."""
 _OWN_BYTES = 1 << 23
 """Bytes from which an array has a file of its own, which is gone with it (chosen: an eighth of what may stay unused)."""
-_SHARED_PART = 16
-"""Part of all files that a shared one has, between these two sizes. Chosen: what is left of it when all but one of its arrays
-are gone is that much at most."""
 _ALIGNMENT = 64
 """Multiple of bytes at which an array begins, as Arrow recommends."""
 _ZEROS = 1 << 24
@@ -139,8 +136,7 @@ def _part_of_shared(size: int) -> tuple[mmap.mmap, int]:
     with _lock:
         pages, used = (None, 0) if _shared is None else (_shared[0](), _shared[1])
         if pages is None or used + size > len(pages):
-            in_files = sum(size for _, size in list(_mapped.values()))
-            pages, used = _mapping(min(max(in_files // _SHARED_PART, _OWN_BYTES), _SHARED_BYTES)), 0
+            pages, used = _mapping(_SHARED_BYTES), 0
         _shared = weakref.ref(pages), used + -(-size // _ALIGNMENT) * _ALIGNMENT
     return pages, used
 
