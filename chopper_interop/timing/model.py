@@ -350,10 +350,10 @@ class _Edges:
             more = [getattr(edges, name).astype(old.dtype) for edges in new]
             setattr(self, name, np.concatenate([old[keep], *more]))
 
-    def taken(self, *names: str) -> tuple[Array, ...]:
-        """Return columns, which are gone from here: they can be freed one by one."""
-        columns = vars(self)
-        return tuple(columns.pop(name) for name in names)
+    def taken(self, name: str) -> Array:
+        """Return a column, which is gone from here: it is free as soon as who asked for it needs it no more."""
+        column: Array = vars(self).pop(name)
+        return column
 
 
 def _new_edges(src: Array, dst: Array, lag: Array, kind: EdgeKind) -> _Edges:
@@ -425,10 +425,13 @@ def _arranged(
     node = np.concatenate([np.repeat(np.arange(nodes, dtype=np.int32), 2), last_member])
     at = np.concatenate([at, trace.array("ts")[last_member]])
     arranged, edge = graph.build_graph(
-        trace, node, at, edges.taken("src", "dst", "kind"), of_endpoints=True
+        trace,
+        node,
+        at,
+        (edges.taken("src"), edges.taken("dst"), edges.taken("kind")),
+        of_endpoints=True,
     )
-    (lag,) = edges.taken("lag")
-    lag = lag[edge]
+    lag = edges.taken("lag")[edge]
     del edge
     measured_ns = at[arranged.after]
     measured_ns -= np.repeat(at, np.diff(arranged.first))
