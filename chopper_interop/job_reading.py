@@ -128,11 +128,6 @@ class Reading:
     steps: tuple[int, ...] | None = None
     arguments: bool = True
 
-    @property
-    def keeps_arguments(self) -> bool:
-        """True if the job has arguments of nodes."""
-        return self.arguments and registry.keeps_arguments(self.options)
-
 
 def read_inventory(inventory: Inventory, reading: Reading) -> Trace:
     """Read the sources of an inventory as one job.
@@ -179,7 +174,8 @@ def _read_job(
         names,
         digests=is_kept,
         steps=early,
-        arguments=reading.arguments,
+        # in memory they take room until the job is joined, and to look for those that it needs takes longer
+        arguments=reading.arguments or not spill.is_on(),
     )
     with spill.scratch(memory.available_bytes()):
         return _joined(inventory, reading, (device_rules, offset_rules), fragments, failures)
@@ -273,7 +269,7 @@ def read_all(
     steps
         The only training steps to read; None for all.
     arguments
-        As of `Reading`.
+        False to keep only arguments that joining, edges and annotations look for.
 
     Returns
     -------
@@ -387,12 +383,11 @@ def _read_steps(sources: Sequence[SourceFiles]) -> bool:
 def needed_bytes(sources: Sequence[SourceFiles], reading: Reading) -> list[float]:
     """Estimate the memory that each source takes to be read and joined; at least, if some training steps are asked for."""
     some_steps = reading.steps is not None and _read_steps(sources)
+    keeps_arguments = registry.keeps_arguments(reading.options)
     needed = []
     for source in sources:
         of_format = source.converter
-        ratio = of_format.memory_ratio - (
-            0 if reading.keeps_arguments else of_format.arguments_ratio
-        )
+        ratio = of_format.memory_ratio - (0 if keeps_arguments else of_format.arguments_ratio)
         needed.append((of_format.steps_ratio if some_steps else ratio) * source.expected_bytes)
     return needed
 

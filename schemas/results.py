@@ -766,7 +766,7 @@ LOOKED_AT: dict[str, frozenset[str]] = {
 """Annotations, of those derived of nodes, that an analysis looks at unless it is given options besides steps and ranks, where
 it quotes no arguments either: a command that only shows its result derives no others. Analyses that are not here may use any."""
 LOOK_AT_ARGUMENTS = frozenset({"overlap"})
-"""Of these analyses those that then look at arguments, too: a command that only shows results of others keeps none."""
+"""Of these analyses those that then look at arguments, too: commands that only show results of the others free these before."""
 CHANGES = {"compare": ("delta_ns", "median_delta_ns")}
 """Figures of an analysis that are 0 in rows without a change, which a terminal leaves out."""
 FIRST = {
