@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -49,8 +50,8 @@ class TraceBuilder:
     _series: dict[tuple[Any, ...], int] = field(default_factory=dict)
     _nodes: list[pa.Table] = field(default_factory=list)
     _edges: list[pa.Table] = field(default_factory=list)
-    _samples: list[tuple[Array, Array, Array]] = field(default_factory=list)
-    """Series, times and values: a table for each series would cost more than to read most of them."""
+    _samples: list[tuple[Array, Array, Array, Array | None]] = field(default_factory=list)
+    """Series, times, values and which of these: a table for each series would cost more than to read most of them."""
     _counters: list[pa.Table] = field(default_factory=list)
     _text: list[Array] = field(default_factory=list)
     _rows: int = 0
@@ -135,12 +136,26 @@ class TraceBuilder:
         """Add dependencies between nodes, by the numbers that `nodes` returned."""
         self._edges.append(_table("edges", {"src": src, "dst": dst, "kind": int(kind)}, len(src)))
 
-    def samples(self, series: Array | int, ts: Array, value: Array) -> None:
-        """Add samples; times in nanoseconds on the clock of `meta`."""
+    def samples(
+        self, series: Array | int, ts: Array, value: Array, rows: Array | None = None
+    ) -> None:
+        """Add samples.
+
+        Parameters
+        ----------
+        series
+            Series of each, or of all.
+        ts
+            Times in nanoseconds on the clock of `meta`.
+        value
+            Their values.
+        rows
+            Which of the values they are; None for all. Values that are picked here would be held a second time.
+        """
         ts = np.asarray(ts)
         if ts.dtype != np.int64:  # with others they would be float64, or wrap around
             ts = arrow.to_numpy(arrow.column(ts, pa.int64()))
-        self._samples.append((np.broadcast_to(series, len(ts)), ts, value))
+        self._samples.append((np.broadcast_to(series, len(ts)), ts, value, rows))
 
     def counters(self, node: Array, name: Column, value: Array) -> None:
         """Add hardware counters of nodes, by the numbers that `nodes` returned."""
@@ -149,11 +164,11 @@ class TraceBuilder:
         )
 
     def finish(self, *, keep: bool = True) -> Trace:
-        """Build the trace; without `keep` the builder has no nodes any more, which it would hold a second time."""
+        """Build the trace; without `keep` the builder has no nodes and samples any more, which it would hold a second time."""
         nodes = _concat("nodes", self._nodes)
         if not keep:
             self._nodes.clear()
-        samples = self._sample_columns()
+        samples = self._sample_columns(keep=keep)
         lanes = self._lane_table()
         origin = _origin(nodes, samples["ts"])
         samples["ts"] -= origin
@@ -179,15 +194,21 @@ class TraceBuilder:
         """Process groups as a table of the hub."""
         return group_table([row for _, row in self._groups.values()])
 
-    def _sample_columns(self) -> dict[str, Array]:
+    def _sample_columns(self, *, keep: bool) -> dict[str, Array]:
         """Columns of the samples, of which nothing else has a part."""
         kinds = {"series": np.int32, "ts": np.int64, "value": np.float64}
-        parts = zip(*self._samples, strict=True) if self._samples else ((), (), ())
-        count = sum(len(ts) for _, ts, _ in self._samples)
+        count = sum(len(ts) for _, ts, _, _ in self._samples)
         columns = {name: spill.empty(count, kind) for name, kind in kinds.items()}
-        for column, of_column in zip(columns.values(), parts, strict=True):
-            if of_column:
-                np.concatenate(of_column, out=column, casting="unsafe")
+        parts, start = deque(self._samples), 0
+        if not keep:
+            self._samples.clear()
+        while parts:  # each of which is dropped where nothing else has it
+            series, ts, value, rows = parts.popleft()
+            stop = start + len(ts)
+            part = series, ts, value if rows is None else value[rows]
+            for column, values in zip(columns.values(), part, strict=True):
+                column[start:stop] = values
+            start = stop
         return columns
 
     def _lane_table(self) -> pa.Table:

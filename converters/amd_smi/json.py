@@ -29,6 +29,7 @@ from chopper_interop.converters.sampling.cells import (
     is_quantity,
 )
 from chopper_interop.converters.sampling.text import NO_NUMBER, encoded
+from chopper_interop.io.json_text import byte_table
 from chopper_interop.issues import IssueLog
 
 _START = re.compile(r"\[(?=\s*(?:[\[\]{]|\Z))|\{(?=\s*(?:[\"}]|\Z))")
@@ -86,12 +87,14 @@ class _JsonReader(RowReader):
             A document does not end in its piece.
         """
         data = encoded(self.text)
-        begin, _ = pieces.lines_of(data)
-        head = data[np.minimum(begin, len(data) - 1)]
-        begin = begin[(head == ord("[")) | (head == ord("{"))]
-        starts = np.union1d([0], begin[begin < len(data)])
-        self.places = np.append(starts, len(data))
-        return self.finish(templates.read_pieces(pieces.scan(data, starts, self.places[1:]), self))
+        opens = byte_table(b"[{")
+        starts = [np.zeros(1, np.int64)]
+        for begin, _ in pieces.line_windows(data):
+            lines = begin[begin < len(data)]
+            starts.append(lines[opens[data[lines]]])
+        self.places = np.append(np.unique(np.concatenate(starts)), len(data))
+        laid = templates.read_pieces(data, self.places[:-1], self.places[1:], self)
+        return self.finish(laid)
 
     def line(self, text: str, number: int, *, is_complete: bool) -> None:
         """Read one piece."""

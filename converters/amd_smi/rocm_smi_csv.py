@@ -39,7 +39,7 @@ from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
-    from chopper_interop.converters.sampling.templates import LaidRows
+    from chopper_interop.converters.sampling.laid_rows import LaidRows
 
 _FEW = 2
 """Rows that must agree on fewer cells than their header names: a single one may be cut off."""

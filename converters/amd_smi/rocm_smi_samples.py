@@ -102,7 +102,10 @@ def read(
     issues = IssueLog(str(path))
     data = inputs.read(path, issues)
     form = rocm_smi_form(data[: inputs.HEAD_BYTES].tobytes()) or RocmSmiForm.TEXT
-    table = _READERS[form](decode(data), issues)
+    text = decode(data)
+    del data  # which is as much memory as the text
+    table = _READERS[form](text, issues)
+    del text
     issues.add(faults.DESCRIBED, np.count_nonzero(~table.has_values))
     issues.add(faults.EMPTY, int(not len(table.card) and not table.lost))
     timed = _timed_rows(table, path, options, issues)

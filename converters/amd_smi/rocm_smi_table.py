@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -29,18 +29,22 @@ from chopper_interop.converters.sampling.cells import (
 )
 from chopper_interop.converters.sampling.laid_columns import columns_of, keys_of_rows
 from chopper_interop.converters.sampling.layouts import Guard, Layout, PieceLayout
-from chopper_interop.converters.sampling.pieces import GAP, NUMBER, lines_of, scan
-from chopper_interop.converters.sampling.templates import LaidRows, read_pieces
+from chopper_interop.converters.sampling.pieces import GAP, NUMBER
+from chopper_interop.converters.sampling.starts import BEGIN, NO_MARK, STAMP, starts_of
+from chopper_interop.converters.sampling.templates import read_pieces
 from chopper_interop.converters.sampling.text import encoded
 from chopper_interop.converters.sampling.timestamps import Timestamp, parse_labelled_timestamp
+from chopper_interop.io.json_text import byte_table
 from chopper_interop.issues import Fault, Issue, IssueLog
+
+if TYPE_CHECKING:
+    from chopper_interop.converters.sampling.laid_rows import LaidRows
 
 Key = tuple[str, str]
 """Kind of a column, and key of its values, or the clock whose levels it holds."""
 VALUE, FACT, LEVELS = "", "\0fact", "\0levels"
 """Kinds of columns."""
-_NO_MARK, _BEGIN, _STAMP = range(3)
-_LONGEST_STAMP = 160
+_LONGESTSTAMP = 160
 """Longest line that is looked at as a time (chosen: twice what one may have without its blanks)."""
 _EPOCH_SHAPE = re.compile(r"\W*(?:(?:time|date)\w{0,20}\s*[:=]?)?\W*", re.IGNORECASE)
 _CLOCK_SHAPE = f":{chr(NUMBER)}:"
@@ -173,11 +177,13 @@ class RecordCollector:
 
     def finish(self, laid: LaidRows | None) -> RecordTable:
         """Return the table of all records, those that had a layout included."""
-        has_values, card, _ = keys_of_rows(laid, self.keys)
+        stated, card = keys_of_rows(laid, self.keys)[:2]
+        has_values = stated > 0
+        del stated
         begins = np.zeros(self.rows, bool)
         begins[self.begins] = True
         if laid is not None:
-            begins[laid.row[laid.begins[laid.layout]]] = True
+            begins[laid.of_first_rows().row] = True
         self.note(laid)
         output = np.cumsum(begins) - 1
         times, stamp, offset_ns = self._times(laid, begins)
@@ -186,7 +192,6 @@ class RecordCollector:
             stamp[row], offset_ns[row] = len(times), 0
             times.append(time)
         columns = columns_of(laid, self.columns, parsed)
-        has_values = has_values > 0
         return RecordTable(card, has_values, output, times, stamp, offset_ns, columns, self.lost)
 
     def own_times(self, laid: LaidRows | None) -> tuple[list[Timestamp | None], Array, Array]:
@@ -213,7 +218,7 @@ class RecordCollector:
         code, offset_ns = np.zeros(len(first) + 1, np.int64), np.zeros(len(first) + 1, np.int64)
         times: list[Timestamp | None] = [None]
         if laid is not None and len(laid.row):
-            of_first = laid.select(laid.begins[laid.layout])
+            of_first = laid.of_first_rows()
             texts = stamps.texts_of(of_first, 0, of_times=True)
             of_texts = [parse_labelled_timestamp(text) for text in texts.distinct]
             if any(
@@ -253,7 +258,7 @@ class _OutputReader(RecordCollector):
         state = list(self.states)[self.state]
         place = Place(int(self.lines[number - 1]) + 1, 0 if is_complete else self.last_character)
         records, behind = self.form.read_part(text, self.issues, state, place)
-        begins = number == 1 or _mark(first_line, self.form) != _NO_MARK
+        begins = number == 1 or _mark(first_line, self.form) != NO_MARK
         if not begins or (is_complete and self.form.is_whole and records.lost):
             raise IrregularError
         self.take(records)
@@ -268,7 +273,7 @@ class _OutputReader(RecordCollector):
         numbers = layouts.numbers_of(probe, sample)
         state = list(self.states)[self.state]
         read = self._read(rest_of_sample, state)
-        begins = _mark(first_line, self.form) != _NO_MARK
+        begins = _mark(first_line, self.form) != NO_MARK
         if numbers is None or read is None or not begins or not line_end:
             return None
         pins: dict[int, str] = {}
@@ -418,26 +423,21 @@ def _read_by_layouts(text: str, form: Form[Any], issues: IssueLog) -> RecordTabl
     starts, places = _starts(data, form)
     last = data[places[-1] :].tobytes().decode()
     reader = _OutputReader(issues, form=form, lines=starts, last_character=len(text) - len(last))
-    pieces = scan(data, places, np.append(places[1:], len(data)), gaps=form.gaps)
-    return reader.finish(read_pieces(pieces, reader))
+    ends = np.append(places[1:], len(data))
+    return reader.finish(read_pieces(data, places, ends, reader, gaps=form.gaps))
 
 
 def _starts(data: Bytes, form: Form[Any]) -> tuple[Array, Array]:
     """Return the lines with which outputs begin, a time or else what marks their begin, and where these are."""
-    begin, end = lines_of(data)
-    head = data[np.minimum(begin, max(len(data) - 1, 0))] if len(data) else np.zeros(1, np.uint8)
-    may_be = ~np.isin(head, np.frombuffer(form.no_mark, np.uint8)) & (end > begin)
-    looked_at = np.flatnonzero(may_be)
-    marks = scan(data, begin[looked_at], end[looked_at])
-    of_template = [_mark_of(text.decode(), form) for text in marks.templates]
-    mark = np.array([*of_template, _NO_MARK])[marks.template]
-    for rare in np.flatnonzero(marks.template < 0).tolist():
-        mark[rare] = _mark(marks.text(rare), form)
-    marked = np.flatnonzero(mark != _NO_MARK)
-    behind_stamp = np.concatenate([[False], mark[marked] == _STAMP])[:-1]
-    starts = looked_at[marked[(mark[marked] == _STAMP) | ~behind_stamp]]
-    starts = np.union1d([0], starts)
-    return starts, begin[starts]
+    line, place = starts_of(
+        data,
+        byte_table(form.no_mark, but=True),
+        lambda template, _: _mark_of(template, form),
+        lambda line: _mark(line, form),
+    )
+    if len(place) and place[0] == 0:
+        return line, place
+    return np.append([0], line), np.append([0], place)
 
 
 def _mark_of(template: str, form: Form[Any]) -> int:
@@ -446,14 +446,14 @@ def _mark_of(template: str, form: Form[Any]) -> int:
         return _mark(template.replace(chr(GAP), "  "), form)
     line = template.strip()
     if form.begins(line.replace(chr(NUMBER), "1")):
-        return _BEGIN
-    if len(line) > _LONGEST_STAMP:
-        return _NO_MARK
+        return BEGIN
+    if len(line) > _LONGESTSTAMP:
+        return NO_MARK
     is_epoch = line.count(chr(NUMBER)) == 1 and _EPOCH_SHAPE.fullmatch(line)
-    return _STAMP if _CLOCK_SHAPE in line or is_epoch else _NO_MARK
+    return STAMP if _CLOCK_SHAPE in line or is_epoch else NO_MARK
 
 
 def _mark(line: str, form: Form[Any]) -> int:
     if form.begins(line.rstrip("\r \0")):
-        return _BEGIN
-    return _STAMP if parse_labelled_timestamp(line) is not None else _NO_MARK
+        return BEGIN
+    return STAMP if parse_labelled_timestamp(line) is not None else NO_MARK

@@ -24,7 +24,7 @@ from chopper_interop.converters.sampling.text import NO_NUMBER
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
-    from chopper_interop.converters.sampling.templates import LaidRows
+    from chopper_interop.converters.sampling.laid_rows import LaidRows
 
     Key = tuple[int, int]
 

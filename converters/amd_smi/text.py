@@ -15,10 +15,11 @@ from chopper_interop.converters.amd_smi.row_reader import RowReader
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.cells import ColumnBuilder, Rows, cell_of_text
 from chopper_interop.converters.sampling.layouts import Layout, layout_of_row, slots_in
-from chopper_interop.converters.sampling.pieces import lines_of, scan
+from chopper_interop.converters.sampling.starts import BEGIN, NO_MARK, STAMP, starts_of
 from chopper_interop.converters.sampling.templates import read_lines, read_pieces
 from chopper_interop.converters.sampling.text import encoded, whole_number, without_tabs
 from chopper_interop.converters.sampling.units import UNITS
+from chopper_interop.io.json_text import byte_table
 from chopper_interop.issues import IssueLog
 
 HEADER = re.compile(r"\s*(?:TIMESTAMP +)?GPU +[A-Z][A-Z0-9_%]*(?: +[A-Z0-9_%/]+)*\s*$")
@@ -26,7 +27,6 @@ HEADER = re.compile(r"\s*(?:TIMESTAMP +)?GPU +[A-Z][A-Z0-9_%]*(?: +[A-Z0-9_%/]+)
 _FIRST_BLOCK = re.compile(rf"^(?:{blocks.BLOCK.pattern}|TIMESTAMP: )", re.MULTILINE)
 _STAMP_IN_FRONT = re.compile(r"TIMESTAMP: ")
 _PROCESS = "PID"
-_NO_MARK, _BEGIN, _STAMP = range(3)
 _GPU = ROW_KEYS.index("gpu")
 _ROW = re.compile(r"\s*\d+ ")
 _UNIT = "|".join(re.escape(unit) for unit in sorted(UNITS, key=len, reverse=True))
@@ -137,31 +137,21 @@ def _mark(line: str) -> int:
     """Return what a line that is not indented marks: a block begins, or a time stands in front of one."""
     line = line.rstrip("\r\0 ")
     if blocks.STAMP.match(line):
-        return _STAMP
-    return _BEGIN if blocks.BLOCK.match(line) else _NO_MARK
+        return STAMP
+    return BEGIN if blocks.BLOCK.match(line) else NO_MARK
 
 
 def _read_blocks(text: str, issues: IssueLog) -> Rows:
     """Read a text of blocks alone, in front of which messages may stand."""
     data = encoded(text)
-    begin, end = lines_of(data)
-    outside = np.flatnonzero((data[np.minimum(begin, len(data) - 1)] != ord(" ")) & (end > begin))
-    marks = scan(data, begin[outside], end[outside])
-    of_template = [_mark(marks.text(sample)) for sample in marks.sample.tolist()]
-    mark = np.array([*of_template, _NO_MARK])[marks.template]
-    for rare in np.flatnonzero(marks.template < 0).tolist():
-        mark[rare] = _mark(marks.text(rare))
-    marked = np.flatnonzero(mark != _NO_MARK)
-    behind_stamp = np.concatenate([[False], mark[marked] == _STAMP])[:-1]
-    starts = outside[marked[(mark[marked] == _STAMP) | ~behind_stamp]]
-    places = begin[starts]
+    starts, places = starts_of(data, byte_table(b" ", but=True), lambda _, line: _mark(line), _mark)
     messages = _Table("", issues)
     if not len(places):  # what looks like the first line of a block is none
         _lines(text, 1, messages)
         return messages.finish(None)
     _lines(data[: places[0]].tobytes().decode(), 1, messages)
     table = _BlockTable(text, issues, starts)
-    laid = read_pieces(scan(data, places, np.append(places[1:], len(data))), table)
+    laid = read_pieces(data, places, np.append(places[1:], len(data)), table)
     issues.extend(table.of_blocks)
     issues.extend(table.issues)
     table.lost += messages.lost

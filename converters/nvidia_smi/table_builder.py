@@ -20,8 +20,8 @@ from chopper_interop.converters.sampling.timestamps import split_leading_timesta
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
+    from chopper_interop.converters.sampling.laid_rows import LaidRows
     from chopper_interop.converters.sampling.stamps import RowTexts
-    from chopper_interop.converters.sampling.templates import LaidRows
 
 ColumnKey = tuple[str, str]
 """Key and unit of a column."""

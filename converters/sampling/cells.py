@@ -31,7 +31,7 @@ class Slot(NamedTuple):
     Parameters
     ----------
     number
-        Which number it is, counted from the `CellColumn.base` of the row.
+        Which number it is, counted from the first one that the cell may refer to.
     is_written
         True if the value is the number's text, false if it is a number of JSON.
     factor
@@ -64,20 +64,93 @@ class TextNumbers(NamedTuple):
     length: Array
     kind: Array
 
-    def identity(self, number: Array) -> tuple[Array, Array, Array]:
-        """Return whole numbers that are equal for numbers of equal texts: value, length, and of what says more its index."""
-        value, kind = self.value[number], self.kind[number]
-        says_more = (kind == OTHER) | (value >= _EXACT)
-        return (
-            value.view(np.int64),
-            self.length[number].astype(np.int64),
-            np.where(says_more, number, -1),
-        )
-
     def text(self, number: int) -> str:
         """Return one number as it is written."""
         at = int(self.at[number])
         return self.data[at : at + int(self.length[number])].tobytes().decode()
+
+
+class SlotColumn(NamedTuple):
+    """Numbers of one slot, row by row.
+
+    Parameters
+    ----------
+    value
+        Each as a double; of kind `OTHER` the number of its text.
+    form
+        How each is written, or one for all: with the value that says its text. See `DECIMAL_FORM`.
+    """
+
+    value: Array
+    form: Any
+
+    def select(self, rows: Array | slice) -> SlotColumn:
+        """Return the numbers of some rows."""
+        return SlotColumn(self.value[rows], self.form[rows] if np.ndim(self.form) else self.form)
+
+    def identity(self) -> tuple[Array, Array]:
+        """Return whole numbers that are equal for numbers of equal texts, two for each."""
+        form = np.broadcast_to(self.form, self.value.shape).astype(np.int64)
+        return self.value.view(np.int64), form
+
+    def text(self, row: int) -> str:
+        """Return a number that is not of kind `OTHER` as it is written."""
+        value, form = self.value[row], int(self.form[row] if np.ndim(self.form) else self.form)
+        if form < DECIMAL_FORM:
+            return str(int(value))
+        decimals = form - DECIMAL_FORM - len(str(int(value))) - len(".")
+        return f"{value:.{decimals}f}"
+
+
+def has_others(column: SlotColumn) -> bool:
+    """True if a number of a slot is of kind `OTHER`."""
+    return bool(np.any(np.asarray(column.form) == OTHER_FORM))
+
+
+def others_in(column: SlotColumn) -> Array:
+    """Mask of the numbers of a slot that are of kind `OTHER`."""
+    return np.broadcast_to(np.asarray(column.form) == OTHER_FORM, column.value.shape)
+
+
+DECIMAL_FORM, OTHER_FORM = 64, 255
+"""Forms of numbers: of `INTEGER` and `DECIMAL` their lengths, of 18 bytes at most, with `DECIMAL_FORM` added; of others `OTHER_FORM`."""
+
+
+@dataclass(frozen=True)
+class SlotNumbers:
+    """Numbers of the slots in the cells of a column; none is of kind `OTHER`.
+
+    Parameters
+    ----------
+    rows
+        Number of the column's rows.
+    parts
+        For rows that are read by one layout each: which rows they are, and their numbers by slot.
+    """
+
+    rows: int
+    parts: tuple[tuple[Array | slice, dict[int, SlotColumn]], ...]
+
+    def column(self, slot: int) -> SlotColumn:
+        """Return the numbers of a slot, 0 in rows whose cells do not refer to it."""
+        parts = [(place, of_slot[slot]) for place, of_slot in self.parts if slot in of_slot]
+        place, column = parts[0]
+        if isinstance(place, slice) and place == slice(0, self.rows, 1):
+            return column
+        value, forms = np.zeros(self.rows), {column.form.tobytes() for _, column in parts}
+        for place, column in parts:
+            value[place] = column.value
+        if len(forms) == 1 and not column.form.ndim:
+            return SlotColumn(value, column.form)
+        form = np.zeros(self.rows, np.uint8)
+        for place, column in parts:
+            form[place] = column.form
+        return SlotColumn(value, form)
+
+    def of_rows(self, slot: int, base: Array | None) -> SlotColumn:
+        """Return the numbers of a slot in these rows, or in all."""
+        column = self.column(slot)
+        return column if base is None else column.select(base)
 
 
 class Item(NamedTuple):
@@ -105,6 +178,11 @@ class Cell(NamedTuple):
     listed: bool = False
 
 
+def slots_of(cell: Cell) -> list[int]:
+    """Numbers of the slots of a cell."""
+    return [i.value.number for i in cell.items if isinstance(i.value, Slot)]
+
+
 @dataclass(frozen=True)
 class CellColumn:
     """One column.
@@ -122,7 +200,7 @@ class CellColumn:
     numbers
         Numbers of the slots in cells.
     base
-        Index of the first of these numbers for each row.
+        Which row of `numbers` each row is; None if they are the same rows.
     whole
         The column that these rows were selected from, and which of its rows they are: cells of other
         rows still count where it is decided what a column holds.
@@ -132,13 +210,15 @@ class CellColumn:
     row: Array
     code: Array
     distinct: list[Cell]
-    numbers: TextNumbers | None = None
+    numbers: SlotNumbers | None = None
     base: Array | None = None
     whole: tuple[CellColumn, Array] | None = None
 
     def select(self, kept: Array) -> CellColumn:
         """Return the cells where a mask is true."""
-        base = None if self.base is None else self.base[kept]
+        base = self.base
+        if self.numbers is not None:
+            base = np.flatnonzero(kept) if base is None else base[kept]
         whole, rows = self.whole or (self, np.arange(len(self.row)))
         row, code = self.row[kept], self.code[kept]
         return replace(self, row=row, code=code, base=base, whole=(whole, rows[kept]))
@@ -161,9 +241,17 @@ class CellColumn:
         """Return the positions of rows with a cell."""
         return slice(None) if len(self.distinct) == 1 else np.flatnonzero(self.code == code)
 
+    def numbers_of(self, slot: int, rows: Array | slice = slice(None)) -> SlotColumn:
+        """Return the numbers of a slot in some of the column's rows."""
+        if self.numbers is None:
+            raise ValueError("a column without numbers")
+        column = self.numbers.of_rows(slot, self.base)
+        is_all = isinstance(rows, slice) and rows == slice(None)
+        return column if is_all else column.select(rows)
+
     def without_slots(self) -> CellColumn:
         """Return the column with a cell for each different number."""
-        if self.base is None or self.numbers is None:
+        if self.numbers is None:
             return self
         if self.whole is not None:
             whole, rows = self.whole
@@ -173,30 +261,28 @@ class CellColumn:
             {i.value.number for i in cell.items if isinstance(i.value, Slot)}
             for cell in self.distinct
         ]
-        columns = [self.code]
+        columns, numbers = [self.code], dict[int, SlotColumn]()
         for slot in sorted(set[int]().union(*slots)):
             used = np.array([slot in of_cell for of_cell in slots])[self.code]
-            identity = self.numbers.identity(np.where(used, self.base + slot, 0))
-            columns += [np.where(used, column, -1) for column in identity]
+            numbers[slot] = self.numbers_of(slot)
+            columns += [np.where(used, column, -1) for column in numbers[slot].identity()]
         first, code = gather.distinct(*columns)
-        distinct = [
-            self._filled(self.distinct[self.code[row]], int(self.base[row]))
-            for row in first.tolist()
-        ]
+        distinct = [_filled(self.distinct[self.code[row]], numbers, row) for row in first.tolist()]
         # A row that was read by itself may hold the same cell as one with slots.
         number = {cell: k for k, cell in enumerate(dict.fromkeys(distinct))}
         code = np.array([number[cell] for cell in distinct], np.int32)[code]
         return CellColumn(self.key, self.row, code, list(number))
 
-    def _filled(self, cell: Cell, base: int) -> Cell:
-        """Return a cell with numbers in place of its slots."""
-        items = [
-            item._replace(value=_value_of(item.value, self.numbers.text(base + item.value.number)))
-            if isinstance(item.value, Slot) and self.numbers is not None
-            else item
-            for item in cell.items
-        ]
-        return Cell(tuple(items), cell.listed)
+
+def _filled(cell: Cell, numbers: dict[int, SlotColumn], row: int) -> Cell:
+    """Return a cell with the numbers of a row in place of its slots."""
+    items = [
+        item._replace(value=_value_of(item.value, numbers[item.value.number].text(row)))
+        if isinstance(item.value, Slot)
+        else item
+        for item in cell.items
+    ]
+    return Cell(tuple(items), cell.listed)
 
 
 def _value_of(slot: Slot, text: str) -> Scalar:

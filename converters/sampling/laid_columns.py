@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,37 +11,41 @@ import numpy as np
 
 from chopper_interop.arrays import Array, gather
 from chopper_interop.converters.sampling.cells import (
-    OTHER,
     Cell,
     CellColumn,
     ColumnBuilder,
     Slot,
-    TextNumbers,
+    SlotColumn,
+    SlotNumbers,
+    has_others,
+    others_in,
+    slots_of,
 )
 from chopper_interop.converters.sampling.layouts import (
     filled,
     literals_in,
-    moved,
     slots_in,
     with_slots,
 )
 
 if TYPE_CHECKING:
-    from chopper_interop.converters.sampling.templates import LaidRows
+    from chopper_interop.converters.sampling.laid_rows import LaidRows
 
 Key = TypeVar("Key", bound="Hashable")
-_ALONE, _NO_CELL = -2, -1
-"""Codes of rows of which the cell must be parsed by itself, and of rows without one."""
+_ALONE = -1
+"""Code of rows of which the cell must be parsed by itself."""
 
 
-def keys_of_rows(laid: LaidRows | None, others: Mapping[int, Sequence[int]]) -> Array:
-    """Return the time, GPU and part of all rows, 3 by rows; those without a layout by their number."""
-    table = np.empty((3, len(others) + (len(laid.row) if laid else 0)), np.int64)
-    if laid and len(laid.row):
-        laid.put_wholes(table)
+def keys_of_rows(laid: LaidRows | None, others: Mapping[int, Sequence[int]]) -> list[Array]:
+    """Return the time, GPU and part of all rows; those without a layout by their number."""
+    count = len(others) + (len(laid) if laid else 0)
+    columns = [np.empty(count, np.int64) for _ in range(3)]
+    if laid:
+        laid.put_wholes(columns)
     if others:
-        table[:, list(others)] = np.array(list(others.values()), np.int64).T
-    return table
+        for column, values in zip(columns, zip(*others.values(), strict=True), strict=True):
+            column[list(others)] = values
+    return columns
 
 
 def columns_of(
@@ -65,18 +69,23 @@ def columns_of(
     layouts = laid.layouts if laid is not None else []
     for number, row in laid.first_rows() if laid is not None else ():
         for place, (key, cell) in enumerate(layouts[number].cells):
-            parts = made.setdefault(key, _ColumnParts(len(layouts)))
+            parts = made.setdefault(key, _ColumnParts())
             parts.learn(number, cell, partial(parse, key))
             order.setdefault(key, (row, place))
     for key, single in singles.items():
         at = (single.rows[0], single.place)
         order[key] = min(order.get(key, at), at)
     columns: dict[Key, CellColumn] = {}
+    joins = _Joins()
     for key in sorted(order, key=order.__getitem__):
         own_parse = partial(parse, key)
-        pieces = [made[key].column(str(key), laid, own_parse)] if laid and key in made else []
-        pieces += [singles[key].finish(own_parse)] if key in singles else []
-        columns[key] = _joined(pieces)
+        if laid is None or key not in made:
+            columns[key] = singles[key].finish(own_parse)
+            continue
+        column = made[key].column(str(key), laid, own_parse)
+        if key in singles:
+            column = joins.joined(column, singles[key].finish(own_parse))
+        columns[key] = column
     return columns
 
 
@@ -84,14 +93,14 @@ def columns_of(
 class _ColumnParts:
     """Cells of one column by layout."""
 
-    layouts: int
     distinct: dict[Cell, int] = field(default_factory=dict)
+    code: dict[int, int] = field(default_factory=dict)
+    """Index into `distinct` by layout, or `_ALONE`."""
+    slot: dict[int, int] = field(default_factory=dict)
+    """The number that is the first that the cell may refer to, by layout."""
     texts: dict[int, str] = field(default_factory=dict)
     """Texts of the probes by layout, to be filled in where a row's cell must be parsed by itself."""
     known: dict[tuple[str, ...], tuple[Cell, int] | None] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.code, self.slot = (np.full(self.layouts, n, np.int64) for n in (_NO_CELL, 0))
 
     def learn(self, layout: int, cell: str | Cell, parse: Callable[[str], Cell]) -> None:
         """Note the cell of the rows of a layout."""
@@ -115,72 +124,72 @@ class _ColumnParts:
 
     def column(self, key: str, laid: LaidRows, parse: Callable[[str], Cell]) -> CellColumn:
         """Return the column of the rows that were read by layouts."""
-        numbers = laid.numbers
-        if len(self.distinct) == 1 and (self.code >= 0).all():  # the usual case, for speed
-            (cell,), base, slot = self.distinct, laid.first, laid.of_rows(self.slot)
-            if np.ndim(slot):
-                base = base + slot
-            else:  # all columns have the same base, which is no array of their own
-                cell = moved(cell, int(slot))
-            if not laid.has_other or not _has_other(numbers, base, cell):
-                return CellColumn(key, laid.row, laid.zeros, [cell], numbers, base)
-        code = self.code[laid.layout]
-        kept = np.flatnonzero(code != _NO_CELL)
-        code, layout = code[kept], laid.layout[kept]
-        base = laid.first[kept] + self.slot[layout]
-        alone = code == _ALONE
-        width = np.array([*map(width_of, self.distinct), 0], np.int64)[np.where(alone, -1, code)]
-        for number in range(int(width.max(initial=0))) if laid.has_other else ():
-            place = np.where(number < width, base + number, 0)
-            alone |= (number < width) & (numbers.kind[place] == OTHER)
-        distinct = dict(self.distinct)
-        rows = np.flatnonzero(alone)
-        if len(rows):
-            firsts = laid.first[kept[rows]]
-            row, text = self._different_texts(layout[rows], firsts, numbers)
-            parsed = [
-                distinct.setdefault(parse(filled(self.texts[of], at, numbers)), len(distinct))
-                for of, at in zip(layout[rows[row]].tolist(), firsts[row].tolist(), strict=True)
-            ]
-            code[rows] = np.array(parsed)[text]
-        has_slots = bool(width.any())
-        return CellColumn(
-            key, laid.row[kept], code.astype(np.int32), list(distinct),
-            numbers if has_slots else None, base if has_slots else None,
-        ).in_order()  # fmt: skip
+        places, rows = laid.places_of(list(self.code))
+        row = laid.row if rows is None else laid.row[rows]
+        place = dict(zip(self.code, places, strict=True))
+        cells, distinct = list(self.distinct), dict(self.distinct)
+        parts: list[tuple[Array | slice, dict[int, SlotColumn]]] = []
+        alone: list[tuple[int, Array]] = []
+        for layout, code in self.code.items():
+            if code == _ALONE:
+                alone.append((layout, np.arange(laid.count(layout))))
+                continue
+            first, slots = self.slot[layout], slots_of(cells[code])
+            columns = {slot: laid.column(layout, first + slot) for slot in slots}
+            if others := [others_in(column) for column in columns.values() if has_others(column)]:
+                alone.append((layout, np.flatnonzero(np.logical_or.reduce(others))))
+            if columns:
+                parts.append((place[layout], columns))
+        numbers = SlotNumbers(len(row), tuple(parts)) if parts else None
+        if len(cells) == 1 and not alone:  # the usual case, for memory
+            zeros = laid.zeros if rows is None else np.zeros(len(row), np.int32)
+            return CellColumn(key, row, zeros, cells, numbers)
+        codes = np.empty(len(row), np.int32)
+        for layout, code in self.code.items():
+            codes[place[layout]] = code
+        if alone:
+            of_piece, parsed = self._parsed_alone(alone, laid, parse)
+            of_cell = [distinct.setdefault(cell, len(distinct)) for cell in parsed]
+            number = np.array(of_cell, np.int32)[of_piece]
+            at = np.concatenate([_among(place[layout], pieces) for layout, pieces in alone])
+            codes[at] = number
+        return CellColumn(key, row, codes, list(distinct), numbers).in_order()
 
-    def _different_texts(
-        self, layout: Array, first: Array, numbers: TextNumbers
-    ) -> tuple[Array, Array]:
-        """`gather.distinct` of the texts of rows: they are equal where the literals and all numbers are.
-
-        Parameters
-        ----------
-        layout
-            Layout of each row.
-        first
-            Index of the first number of its piece.
-        numbers
-            Numbers of the text.
-        """
-        slots = {number: slots_in(text) for number, text in self.texts.items()}
+    def _parsed_alone(
+        self, alone: list[tuple[int, Array]], laid: LaidRows, parse: Callable[[str], Cell]
+    ) -> tuple[Array, list[Cell]]:
+        """Return the different cells of pieces that are parsed each by itself, and the number of each one's."""
+        #   a cell of a layout    literals   number   literals   number …     equal cells are equal in all of these
+        #   as whole numbers      of_text    value    form       value, form …
         literals: dict[tuple[str, ...], int] = {}
-        of_layout = np.full((self.layouts, 1 + max(map(len, slots.values()))), -1, np.int64)
-        for number, text in self.texts.items():
-            of_literals = literals.setdefault(tuple(literals_in(text)), len(literals))
-            of_layout[number, : 1 + len(slots[number])] = of_literals, *slots[number]
-        columns = [of_layout[layout, 0]]
-        for of_slot in of_layout[:, 1:].T:
-            slot = of_slot[layout]
-            for column in numbers.identity(np.where(slot < 0, 0, first + slot)):
-                column[slot < 0] = -1
-                columns.append(column)
-        return gather.distinct(*columns)
+        slots = {layout: slots_in(self.texts[layout]) for layout, _ in alone}
+        table = np.full((1 + 2 * max(map(len, slots.values())), sum(len(p) for _, p in alone)), -1)
+        start = 0
+        for layout, pieces in alone:
+            part = table[:, start : start + len(pieces)]
+            key = tuple(literals_in(self.texts[layout]))
+            part[0] = literals.setdefault(key, len(literals))
+            for k, slot in enumerate(slots[layout]):
+                column = laid.column(layout, slot).select(pieces)
+                part[1 + 2 * k], part[2 + 2 * k] = column.identity()
+            start += len(pieces)
+        first, number = gather.distinct(*table)
+        begins = np.cumsum([0, *(len(pieces) for _, pieces in alone)])
+        cells = []
+        for at in first.tolist():
+            which = int(np.searchsorted(begins, at, "right")) - 1
+            layout, pieces = alone[which]
+            piece = int(pieces[at - begins[which]])
+            texts = {slot: laid.text(layout, slot, piece) for slot in slots[layout]}
+            cells.append(parse(filled(self.texts[layout], texts)))
+        return number, cells
 
 
-def _has_other(numbers: TextNumbers, base: Array, cell: Cell) -> bool:
-    """True if a number of a cell is of kind `OTHER` in one of the rows of these bases."""
-    return any((numbers.kind[base + number] == OTHER).any() for number in slots_of(cell))
+def _among(place: Array | slice, numbers: Array) -> Array:
+    """Return some of the places of rows, by their numbers among these."""
+    if isinstance(place, slice):
+        return (place.start or 0) + (place.step or 1) * numbers
+    return place[numbers]
 
 
 def _parsed(text: str, parse: Callable[[str], Cell]) -> tuple[Cell, int] | None:
@@ -194,30 +203,38 @@ def _parsed(text: str, parse: Callable[[str], Cell]) -> tuple[Cell, int] | None:
     return with_place if sorted(slots) == sorted(slots_in(text)) else None
 
 
-def slots_of(cell: Cell) -> list[int]:
-    """Return the numbers from a row's base on that a cell refers to."""
-    return [i.value.number for i in cell.items if isinstance(i.value, Slot)]
+class _Joins:
+    """Joins columns of rows that were read by layouts and columns of others, whose rows are mostly the same for all."""
 
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, bytes], tuple[Array, Array, Array | None]] = {}
+        self._first: list[Array] = []
+        """Rows by whose addresses these are known, which must not become those of others."""
 
-def width_of(cell: Cell) -> int:
-    """Return how many numbers from the row's base on a cell may refer to."""
-    return max(slots_of(cell), default=-1) + 1
+    def joined(self, laid: CellColumn, single: CellColumn) -> CellColumn:
+        """Return the column of all rows."""
+        row, place, base = self._joined_rows(laid.row, single.row)
+        distinct = {cell: code for code, cell in enumerate(laid.distinct)}
+        codes = [distinct.setdefault(cell, len(distinct)) for cell in single.distinct]
+        code = _inserted(laid.code, place, np.array(codes, np.int32)[single.code])
+        numbers = laid.numbers and replace(laid.numbers, rows=len(row))
+        if base is None:  # and the cells are in the order in which they come first
+            return CellColumn(laid.key, row, code, list(distinct), numbers)
+        return CellColumn(laid.key, row, code, list(distinct), numbers, base).in_order()
 
+    def _joined_rows(self, laid: Array, single: Array) -> tuple[Array, Array, Array | None]:
+        """Return the rows of both, where the others are among the first, and which of the first each row has been.
 
-def _joined(pieces: list[CellColumn]) -> CellColumn:
-    """Join parts of a column, of different rows."""
-    if len(pieces) == 1:
-        return pieces[0]
-    laid, single = pieces
-    distinct = {cell: code for code, cell in enumerate(laid.distinct)}
-    number = np.array([distinct.setdefault(c, len(distinct)) for c in single.distinct], np.int32)
-    place = np.searchsorted(laid.row, single.row)
-    row = _inserted(laid.row, place, single.row)
-    code = _inserted(laid.code, place, number[single.code])
-    base = laid.base
-    if base is not None:
-        base = _inserted(base, place, np.zeros(len(place), np.int64))
-    return CellColumn(laid.key, row, code, list(distinct), laid.numbers, base).in_order()
+        None if the others come behind all. Kept, as a file has hundreds of columns of the same rows.
+        """
+        key = (id(laid), single.tobytes())
+        if key not in self._known:
+            self._first.append(laid)
+            place, base = np.searchsorted(laid, single), None
+            if place[0] < len(laid):  # that of the others is not looked at
+                base = np.insert(np.arange(len(laid)), place, 0)
+            self._known[key] = _inserted(laid, place, single), place, base
+        return self._known[key]
 
 
 def _inserted(values: Array, place: Array, others: Array) -> Array:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from chopper_interop.arrays import Array
-from chopper_interop.converters.sampling.cells import Cell, Item, Slot, TextNumbers
+from chopper_interop.converters.sampling.cells import Cell, Item, Slot
 from chopper_interop.converters.sampling.pieces import GAP, NUMBER
 from chopper_interop.converters.sampling.text import NO_NUMBER, whole_number
 from chopper_interop.issues import Fault
@@ -79,9 +79,9 @@ def are_within(texts: Iterable[str], probe: str) -> bool:
     return all(text in probe and "  " not in text for text in ranges)
 
 
-def filled(text: str, first: int, numbers: TextNumbers) -> str:
-    """Return a text of a probe with the numbers of a piece, the first of which is given."""
-    return _PROBE_DIGITS.sub(lambda match: numbers.text(first + int(match[0]) - _PROBE), text)
+def filled(text: str, numbers: Mapping[int, str]) -> str:
+    """Return a text of a probe with the numbers of a piece."""
+    return _PROBE_DIGITS.sub(lambda match: numbers[int(match[0]) - _PROBE], text)
 
 
 def with_slots(cell: Cell) -> tuple[Cell, int] | None:

@@ -6,6 +6,7 @@ and forms in one pass.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,9 @@ from chopper_interop.io.json_text import byte_table
 
 FEW = 3
 """Pieces of a template from which on it gets a layout (chosen: reading about two is what that costs)."""
+WINDOW_BYTES = 1 << 22
+"""Bytes of a text whose numbers are looked at at once. Chosen: their arrays take some ten times as much, which still is
+little; of outputs of all GPUs, half a megabyte each, some are in it."""
 NUMBER, GAP = 1, 2
 """Bytes of a template in place of a number, and in place of several spaces."""
 _DIGITS, _DECIMAL_DIGITS = 18, 15
@@ -56,22 +60,18 @@ _C, _H, _M, _W, _Z = b"chmwz"
 
 @dataclass(frozen=True)
 class TextPieces:
-    """Pieces of a text, as `scan` returns them.
+    """Pieces of a text that follow each other, as `Scanner.scan` returns them.
 
     Parameters
     ----------
     begin, end
         Where each is in the text, bytes.
     template
-        Its template; -1 for one of fewer than `FEW` pieces.
+        Its template; -1 for one of fewer than `FEW` pieces so far.
     first
         Index of its first number.
     numbers
-        All numbers.
-    templates
-        Texts of the templates.
-    sample
-        A piece of each template.
+        All their numbers.
     """
 
     begin: Array
@@ -79,19 +79,50 @@ class TextPieces:
     template: Array
     first: Array
     numbers: TextNumbers
-    templates: list[bytes]
-    sample: Array
 
     def text(self, piece: int) -> str:
         """Return the text of a piece."""
         return str(self.numbers.data[self.begin[piece] : self.end[piece]].tobytes(), "utf-8")
 
 
-def lines_of(data: Bytes) -> tuple[Array, Array]:
-    """Return where the lines of a text begin and end, without their ends; the last may be empty."""
-    begin, end = (np.empty(_count_lines(data), np.int64) for _ in range(2))
-    _find_lines(data, begin, end)
-    return begin, end
+def line_windows(data: Bytes) -> Iterator[tuple[Array, Array]]:
+    """Yield where the lines of a text begin and end, without their ends, some `WINDOW_BYTES` of it at a time.
+
+    The last line may be empty: it is what follows the last line feed.
+    """
+    low = 0
+    while True:
+        stop = _behind_line_feed(data, min(low + WINDOW_BYTES, len(data)) - 1)
+        part = data[low:stop]
+        begin, end = (np.empty(_count_lines(part), np.int64) for _ in range(2))
+        _find_lines(part, begin, end)
+        begin += low
+        end += low
+        if stop == len(data):
+            yield begin, end
+            return
+        yield begin[:-1], end[:-1]  # behind the last line feed the next window begins
+        low = stop
+
+
+def piece_windows(begin: Array, end: Array) -> Iterator[tuple[Array, Array]]:
+    """Yield ranges of pieces that follow each other, some `WINDOW_BYTES` of their text at a time."""
+    low = 0
+    while low < len(begin):
+        stop = int(np.searchsorted(end, begin[low] + WINDOW_BYTES, "right"))
+        stop = max(stop, low + 1)
+        yield begin[low:stop], end[low:stop]
+        low = stop
+
+
+@jit_in_place
+def _behind_line_feed(data: Bytes, at: int) -> int:
+    """Return where the line that holds a byte has ended, its line feed included."""
+    while at >= 0 and at < len(data):
+        if data[at] == _LINE_FEED:
+            return at + 1
+        at += 1
+    return len(data)
 
 
 @jit_in_place
@@ -116,42 +147,76 @@ def _find_lines(data: Bytes, begin: Array, end: Array) -> None:
     end[line] = len(data)
 
 
-def scan(data: Bytes, begin: Array, end: Array, *, gaps: bool = False) -> TextPieces:
-    """Take the numbers out of pieces of a text.
+class Scanner:
+    """Takes the numbers out of pieces of a text, which come in its order, and numbers their templates.
 
     Parameters
     ----------
     data
         The text, UTF-8.
-    begin, end
-        The pieces, which do not overlap, ascending.
     gaps
         True to take two spaces and more for the same, as in tables whose columns are aligned.
     """
-    count = _count_numbers(data)
-    place = np.uint32 if len(data) < 1 << 32 else np.int64
-    kinds = (np.float64, place, np.uint8, np.uint8)
-    numbers = TextNumbers(data, *(np.empty(count, kind) for kind in kinds))
-    first, template = np.zeros(len(begin) + 1, np.int64), np.empty(len(begin), np.int32)
-    written = np.empty(len(data) + 1, np.uint8)  # pages of it are used as templates come
-    table, used, start = empty_text_table(_TEXTS), np.zeros(1, np.int64), 0
-    while True:
-        start = _scan(numbers, begin, end, start, gaps, first, template, written, used, table)
-        if start == len(begin):
-            break
-        table = enlarged_text_table(table)
-    uses = np.bincount(template[template >= 0], minlength=int(table.used[0]))
-    kept = np.flatnonzero(uses >= FEW)
-    number = np.full(len(uses) + 1, -1, np.int32)
-    number[kept] = np.arange(len(kept))
-    sample = np.zeros(len(uses) + 1, np.int64)
-    sample[template[::-1]] = np.arange(len(template))[::-1]
-    view = written.data
-    ranges = zip(table.start[kept].tolist(), table.length[kept].tolist(), strict=True)
-    texts = [bytes(view[at : at + length]) for at, length in ranges]
-    count = int(first[-1])
-    numbers = TextNumbers(data, *(column[:count] for column in numbers[1:]))
-    return TextPieces(begin, end, number[template], first, numbers, texts, sample[kept])
+
+    def __init__(self, data: Bytes, *, gaps: bool = False) -> None:
+        self.data, self.gaps = data, gaps
+        self.templates: list[bytes] = []
+        """Texts of the templates."""
+        self.sample: list[tuple[int, int]] = []
+        """Where a piece of each begins and ends."""
+        self._place = np.uint32 if len(data) < 1 << 32 else np.int64
+        self._written = np.empty(len(data) + 1, np.uint8)  # pages of it are used as templates come
+        self._table, self._used = empty_text_table(_TEXTS), np.zeros(1, np.int64)
+        self._uses = np.zeros(0, np.int64)
+        """Pieces by the entry of the table."""
+        self._number = np.full(1, -1, np.int32)
+        """Template by the entry; the last is that of pieces without one."""
+
+    def scan(self, begin: Array, end: Array) -> TextPieces:
+        """Take the numbers out of further pieces, which do not overlap, ascending."""
+        text = self.data[begin[0] : end[-1]] if len(begin) else self.data[:0]
+        count = _count_numbers(text)
+        kinds = (np.float64, self._place, np.uint8, np.uint8)
+        numbers = TextNumbers(self.data, *(np.empty(count, kind) for kind in kinds))
+        first, entry = np.zeros(len(begin) + 1, np.int64), np.empty(len(begin), np.int32)
+        start = 0
+        while True:
+            start = _scan(
+                numbers, begin, end, start, self.gaps, first, entry, self._written, self._used, self._table
+            )  # fmt: skip
+            if start == len(begin):
+                break
+            self._table = enlarged_text_table(self._table)
+        self._count(entry, begin, end)
+        count = int(first[-1])
+        numbers = TextNumbers(self.data, *(column[:count] for column in numbers[1:]))
+        return TextPieces(begin, end, self._number[entry], first, numbers)
+
+    def sample_text(self, template: int) -> str:
+        """Return a piece of a template."""
+        begin, end = self.sample[template]
+        return str(self.data[begin:end].tobytes(), "utf-8")
+
+    def _count(self, entry: Array, begin: Array, end: Array) -> None:
+        """Count the pieces of each entry; those that now have enough of them become templates."""
+        entries = int(self._table.used[0])
+        uses = np.bincount(entry[entry >= 0], minlength=entries)
+        uses[: len(self._uses)] += self._uses
+        self._uses = uses
+        number = np.full(entries + 1, -1, np.int32)
+        number[: len(self._number) - 1] = self._number[:-1]
+        kept = np.flatnonzero((uses >= FEW) & (number[:-1] < 0))
+        number[kept] = len(self.templates) + np.arange(len(kept))
+        self._number = number
+        if not len(kept):
+            return
+        sample = np.zeros(entries + 1, np.int64)
+        sample[entry[::-1]] = np.arange(len(entry))[::-1]
+        at = sample[kept]
+        self.sample += zip(begin[at].tolist(), end[at].tolist(), strict=True)
+        view, table = self._written.data, self._table
+        ranges = zip(table.start[kept].tolist(), table.length[kept].tolist(), strict=True)
+        self.templates += [bytes(view[at : at + length]) for at, length in ranges]
 
 
 @jit_in_place

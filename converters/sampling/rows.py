@@ -6,10 +6,11 @@ and samples of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
     NameColumns = Callable[[Sequence[CellColumn]], Iterable[tuple[CellColumn, Name]]]
     """Gives each column its meaning; may drop, replace and add columns."""
+
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -174,21 +178,30 @@ def trace_of_rows(
     """
     rows = timed.rows
     issues.add(faults.SAMPLED, len(timed.time))
+    named = deque(rules.name_columns(rows.columns))
+    rows.columns.clear()
     values = [
         reading
-        for column, name in rules.name_columns(rows.columns)
+        for column, name in emptied(named)
         for reading in readings(column, name, len(rows.gpu), issues)
     ]
-    rows.columns.clear()
     job = inputs.plain_name(Path(source.path))
     meta = Meta(job, clock=timed.clock, devices=devices, sources=(source,), facts=facts)
     builder = TraceBuilder(meta)
     groups = series.groups_of(rows.gpu, rows.part, timed.time, rows.part_names)
     writer = series.LaneWriter(builder, groups, source.tool, timed.uncertainty_ns, issues)
-    writer.add(series.ordered(series.with_preferred(values, rules.preferred)))
+    ordered = deque(series.ordered(series.with_preferred(values, rules.preferred)))
+    values.clear()
+    writer.add(emptied(ordered))
     for lane, fault in rules.faults.items():
         issues.add(fault, writer.samples[lane])
-    return builder.finish().with_meta(issues=tuple(issues))
+    return builder.finish(keep=False).with_meta(issues=tuple(issues))
+
+
+def emptied(items: deque[Item]) -> Iterator[Item]:
+    """Yield items in their order, each of which is dropped then: what follows needs its memory."""
+    while items:
+        yield items.popleft()
 
 
 def source_of_file(path: Path, converter: str, tool: str, events: int) -> Source:

@@ -61,6 +61,8 @@ class _Lane:
     reading: LaneValues
     time: Array
     value: Array
+    row: Array | None = None
+    """Which values of the reading these are, where they are all of the group."""
 
 
 @dataclass
@@ -117,11 +119,11 @@ class LaneWriter:
         ]
         for same_part in by_key(lanes, lambda lane: lane.reading.name.lane.part).values():
             for name, lane in self._named(group, same_part):
-                time, value = lane.time, lane.value
+                time, value, row = lane.time, lane.value, lane.row
                 if lane.reading.name.lane.kind is Kind.STEADY:
                     changes = np.concatenate([[True], value[1:] != value[:-1]])
-                    time, value = time[changes], value[changes]
-                self._emit(group, name, lane.reading.unit, time, value)
+                    time, value, row = time[changes], value[changes], None
+                self._emit(group, name, lane.reading, time, value, row)
 
     def _named(self, group: GpuRows, lanes: list[_Lane]) -> Iterator[tuple[str, _Lane]]:
         """Names of a lane's instances: without number if there is only one, or if all are equal."""
@@ -146,9 +148,9 @@ class LaneWriter:
             shares = None if counter is None else self._shares(group, reading, counter)
             if shares is None:
                 name = RESIDENCY + reading.full.removeprefix(SHARE)
-                self._emit(group, name, "", lane.time, lane.value)
+                self._emit(group, name, replace(reading, unit=""), lane.time, lane.value)
             else:
-                self._emit(group, reading.full, reading.unit, *shares)
+                self._emit(group, reading.full, reading, *shares)
 
     def _shares(
         self, group: GpuRows, reading: LaneValues, counter: LaneValues
@@ -171,7 +173,12 @@ class LaneWriter:
             shares = np.minimum(100.0 * held / elapsed, 100.0)
         return group.time[both][:-1][good], shares
 
-    def _emit(self, group: GpuRows, name: str, unit: str, time: Array, value: Array) -> None:
+    def _emit(  # columns of one table
+        self, group: GpuRows, name: str, reading: LaneValues, time: Array, value: Array,
+        row: Array | None = None,
+    ) -> None:  # fmt: skip
+        """Add samples; of values that are all those of rows of the reading, it is these that the builder keeps."""
+        unit = reading.unit
         name += group.suffix
         self._used_names.add((group.gpu, name))
         if time.size:
@@ -184,7 +191,8 @@ class LaneWriter:
                 device=group.gpu,
                 uncertainty_ns=self.uncertainty_ns,
             )
-            self.builder.samples(series, time, value)
+            values = value if row is None else reading.value
+            self.builder.samples(series, time, values, row)
             self.samples[name.removesuffix(group.suffix)] += len(time)
 
 
@@ -307,7 +315,7 @@ def _known_values(group: GpuRows, reading: LaneValues) -> _Lane | None:
     value = reading.value[group.row]
     known = ~np.isnan(value)
     if known.all():
-        return _Lane(reading, group.time, value)
+        return _Lane(reading, group.time, value, group.row)
     return _Lane(reading, group.time[known], value[known]) if known.any() else None
 
 

@@ -23,7 +23,7 @@ from chopper_interop.arrays.interning import (
 from chopper_interop.converters.sampling.timestamps import SECOND, nanoseconds
 
 if TYPE_CHECKING:
-    from chopper_interop.converters.sampling.templates import LaidRows
+    from chopper_interop.converters.sampling.laid_rows import LaidRows
 
 _DIGITS, _SECONDS = 10, 4
 """One more than the digits of a fraction and of seconds that are split off: these and the number of a
@@ -93,7 +93,7 @@ def texts_of(laid: LaidRows, column: int, *, of_times: bool = False) -> RowTexts
         True to split seconds and their fractions off.
     """
     constants, begin, end = laid.texts(column)
-    data, count = laid.numbers.data, len(end)
+    data, count = laid.data, len(end)
     code, offset_ns = np.zeros(count, np.int64), np.zeros(count, np.int64)
     if begin is None:
         return RowTexts(end, constants, offset_ns, np.zeros((len(constants), 2), np.int64))

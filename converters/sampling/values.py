@@ -10,7 +10,7 @@ import numpy as np
 
 from chopper_interop.arrays import Array
 from chopper_interop.converters.sampling import faults, units
-from chopper_interop.converters.sampling.cells import DECIMAL, CellColumn, Item, Slot
+from chopper_interop.converters.sampling.cells import DECIMAL_FORM, CellColumn, Item, Slot
 from chopper_interop.converters.sampling.lane_names import Kind, Name, SeriesRule
 from chopper_interop.issues import Fault, IssueLog
 
@@ -123,11 +123,9 @@ def extremes(column: CellColumn, lane: SeriesRule) -> list[float]:
 
 def _scaled(column: CellColumn, code: int, slot: Slot, unit: str, lane: SeriesRule) -> Array | None:
     """Numbers of one slot in the lane's unit, rows of `code`; None as `_values_of_slots`."""
-    numbers, base = column.numbers, column.base
-    if numbers is None or base is None:
+    if column.numbers is None:
         return None
-    place = base[column.rows_of(code)] + slot.number
-    value = numbers.value[place]
+    value, form = column.numbers_of(slot.number, column.rows_of(code))
     absent = sentinels(lane)
     if slot.factor != 1.0:
         value = value * slot.factor
@@ -140,7 +138,7 @@ def _scaled(column: CellColumn, code: int, slot: Slot, unit: str, lane: SeriesRu
     if not isinstance(whole, float) or not isinstance(decimal, float):
         return None
     if whole != decimal:
-        return value * np.where(numbers.kind[place] == DECIMAL, decimal, whole)
+        return value * np.where(form >= DECIMAL_FORM, decimal, whole)
     return value if whole == 1.0 else value * whole
 
 

@@ -25,8 +25,8 @@ from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
+    from chopper_interop.converters.sampling.laid_rows import LaidRows
     from chopper_interop.converters.sampling.layouts import Layout
-    from chopper_interop.converters.sampling.templates import LaidRows
     from chopper_interop.converters.zeus import charllm_metrics as tables
 
 UNKNOWN = Fault.info_of_events(

@@ -24,7 +24,7 @@ from chopper_interop.converters.sampling.timestamps import LATEST_S, nanoseconds
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
-    from chopper_interop.converters.sampling.templates import LaidRows
+    from chopper_interop.converters.sampling.laid_rows import LaidRows
 
 NO_NUMBER = Fault.loss_of_events("row-without-time", "Rows whose time is no number were left out.")
 WINDOW_NAME = "window_name"
@@ -152,8 +152,8 @@ def numbers_of_cells(column: CellColumn, number: Callable[[str, int], float]) ->
     uses = column.uses().tolist()
     for code, cell in enumerate(column.distinct):
         item, rows = cell.items[0].value, column.rows_of(code)
-        if isinstance(item, Slot) and column.numbers is not None and column.base is not None:
-            value[rows] = column.numbers.value[column.base[rows] + item.number]
+        if isinstance(item, Slot):
+            value[rows] = column.numbers_of(item.number, rows).value
         elif uses[code]:
             value[rows] = number(str(item), uses[code])
     return value

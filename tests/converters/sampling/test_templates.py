@@ -13,8 +13,8 @@ from slow import slow_again, slow_from
 
 import chopper_interop as ci
 from chopper_interop.arrays.compiled import Loop
-from chopper_interop.converters.sampling import layouts, pieces, stamps, templates, text
-from chopper_interop.converters.sampling.cells import DECIMAL, INTEGER, OTHER, TextNumbers
+from chopper_interop.converters.sampling import laid_rows, layouts, pieces, stamps, templates, text
+from chopper_interop.converters.sampling.cells import DECIMAL, INTEGER, OTHER
 from chopper_interop.converters.sampling.text import encoded
 from chopper_interop.converters.sampling.timestamps import parse_timestamp
 from chopper_interop.errors import ChopperError
@@ -22,9 +22,11 @@ from chopper_interop.errors import ChopperError
 TELEMETRY = [s for f in ("amd_smi", "nvidia_smi", "zeus") for s in mutations.seeds_of(f)]
 
 
-def scanned(text: str, **options: bool) -> pieces.TextPieces:
+def scanned(text: str, *, gaps: bool = False) -> tuple[pieces.TextPieces, list[bytes]]:
     data = encoded(text)
-    return pieces.scan(data, *pieces.lines_of(data), **options)
+    (window,) = pieces.line_windows(data)
+    scanner = pieces.Scanner(data, gaps=gaps)
+    return scanner.scan(*window), scanner.templates
 
 
 def outcome(path: Path, seed: Seed) -> str:
@@ -47,9 +49,11 @@ def test_layouts_change_no_value_and_no_issue(seed, mutants, tmp_path, monkeypat
         path = mutations.written(made, tmp_path)
         monkeypatch.setattr(pieces, "FEW", sys.maxsize)
         alone = outcome(path, seed)
-        for few in (1, 2):
-            monkeypatch.setattr(pieces, "FEW", few)
-            assert outcome(path, seed) == alone, made.how
+        for few, window in ((1, pieces.WINDOW_BYTES), (2, pieces.WINDOW_BYTES), (2, 1), (1, 300)):
+            with monkeypatch.context() as patch:
+                patch.setattr(pieces, "FEW", few)
+                patch.setattr(pieces, "WINDOW_BYTES", window)
+                assert outcome(path, seed) == alone, (made.how, few, window)
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")  # hashes wrap around
@@ -97,13 +101,17 @@ def test_cells_of_rows_with_and_without_a_layout_count_once(tmp_path, monkeypatc
 
 def test_numbers_are_taken_out_of_lines(monkeypatch):
     monkeypatch.setattr(pieces, "FEW", 1)
-    scan = scanned("5,1.50,08:05 P8 -3 1e5 1.2.3 0x1f 65535,123456789012345678901\n7,2.5,")
+    scan, made = scanned("5,1.50,08:05 P8 -3 1e5 1.2.3 0x1f 65535,123456789012345678901\n7,2.5,")
     numbers = scan.numbers
     texts = [numbers.text(number) for number in range(len(numbers.value))]
     assert texts == ["5", "1.50", "08", "05", "123456789012345678901", "7", "2.5"]
     assert numbers.kind.tolist() == [INTEGER, DECIMAL, OTHER, OTHER, OTHER, INTEGER, DECIMAL]
     assert numbers.value[[0, 1, 5, 6]].tolist() == [5.0, 1.5, 7.0, 2.5]
-    assert scan.templates[0] == b"\1,\1,\1:\1 P8 -3 1e5 1.2.3 0x1f 65535,\1"
+    assert made[0] == b"\1,\1,\1:\1 P8 -3 1e5 1.2.3 0x1f 65535,\1"
+
+
+def row_of(text: str) -> layouts.Layout:
+    return layouts.Layout((), (), (("key", text),))
 
 
 def test_numbers_are_identical_if_their_texts_are():
@@ -120,10 +128,15 @@ def test_numbers_are_identical_if_their_texts_are():
         "9007199254740992",
         "7",
     ]
-    numbers = scanned(" ".join(texts)).numbers
-    identities = list(
-        zip(*(c.tolist() for c in numbers.identity(np.arange(len(texts)))), strict=True)
-    )
+    lines = "".join(f"{text} W\n" for text in texts)
+    scan, _ = scanned(lines)
+    odd = laid_rows.OddNumbers(scan.numbers.data)
+    laid = laid_rows.LaidPieces(layouts.PieceLayout((row_of("731000000"),)), odd)
+    laid.add(scan.numbers, scan.first[:-2], np.arange(len(texts)), 1.0)
+    column = laid.column(0)
+    rows = laid_rows.LaidRows(scan.numbers.data, [laid], odd)
+    assert [rows.text(0, 0, row) for row in range(len(texts))] == texts
+    identities = list(zip(*(c.tolist() for c in column.identity()), strict=True))
     for a, of_a in zip(texts, identities, strict=True):
         for b, of_b in zip(texts, identities, strict=True):
             assert a == b or of_a != of_b
@@ -143,34 +156,33 @@ def test_a_piece_may_have_the_numbers_of_thousands_of_gpus():
 
 def test_numbers_that_are_glued_to_a_unit_are_taken_out(monkeypatch):
     monkeypatch.setattr(pieces, "FEW", 1)
-    of_units = scanned("1: (1500Mhz) 900MHz 35.0c 300.0W 41°C 35.5°C 65535Mhz")
-    assert of_units.templates == ["\1: (\1Mhz) \1MHz \1c \1W \1°C \1°C 65535Mhz".encode()]
+    _, of_units = scanned("1: (1500Mhz) 900MHz 35.0c 300.0W 41°C 35.5°C 65535Mhz")
+    assert of_units == ["\1: (\1Mhz) \1MHz \1c \1W \1°C \1°C 65535Mhz".encode()]
     words = "0x1f 0xff 00:0F:3C:3c MI300X gfx942 12:34:56Z 05T12 1.2.3c 5W5 5Wx 5W.3 80GB 5Mh 5°"
     expected = "0x1f 0xff \1:0F:3C:3c MI300X gfx942 \1:\1:56Z 05T12 1.2.3c 5W5 5Wx 5W.3 80GB 5Mh 5°"
-    assert scanned(words).templates == [expected.encode()]
+    assert scanned(words)[1] == [expected.encode()]
 
 
 @pytest.mark.parametrize("text", ["0.1", "123456789.012345", "999999999999999", "0.000123", "4.35"])
 def test_numbers_are_rounded_as_python_rounds_them(text):
-    assert scanned(f"a {text}").numbers.value.tolist() == [float(text)]
+    assert scanned(f"a {text}")[0].numbers.value.tolist() == [float(text)]
 
 
 def test_several_spaces_are_one_gap(monkeypatch):
     monkeypatch.setattr(pieces, "FEW", 1)
-    assert scanned("1  2\n1    2\n1 2", gaps=True).template.tolist() == [0, 0, 1]
-    assert scanned("1  2\n1    2").template.tolist() == [0, 1]
+    assert scanned("1  2\n1    2\n1 2", gaps=True)[0].template.tolist() == [0, 0, 1]
+    assert scanned("1  2\n1    2")[0].template.tolist() == [0, 1]
 
 
 def test_control_characters_have_no_template(monkeypatch):
     monkeypatch.setattr(pieces, "FEW", 1)
-    assert scanned("5\0\n5\1\n5").template.tolist() == [-1, -1, 0]
+    assert scanned("5\0\n5\1\n5")[0].template.tolist() == [-1, -1, 0]
 
 
 def test_a_table_of_templates_grows():
     words = [f"{chr(97 + n % 26)}{n}" for n in range(5000)]
-    scan = scanned("\n".join(words * 3))
-    assert len(scan.templates) == len(words)
-    assert [t.decode() for t in scan.templates] == words
+    _, made = scanned("\n".join(words * 3))
+    assert [t.decode() for t in made] == words
 
 
 TIMES = [
@@ -187,7 +199,8 @@ def test_seconds_that_are_split_off_mean_the_same():
     begin = end - [len(text) for text in TIMES]
 
     class Laid:
-        numbers = TextNumbers(data, *(np.zeros(0),) * 4)
+        def __init__(self) -> None:
+            self.data = data
 
         def texts(self, _column):
             return [], begin, end
