@@ -407,11 +407,16 @@ def _joined(name: str, parts: list[_TablePart]) -> pa.Table:
             return arrow.array(np.where(values >= 0, values + by, -1), field.type)
         return arrow.array(values + by)
 
-    columns = [
-        spill.joined_column((piece(k, field) for k in range(len(parts))), count, field.type)
-        for field in fields
-    ]
-    return pa.table(columns, schema=pa.schema(fields))
+    with_rows = [k for k, part in enumerate(parts) if part.table.num_rows]
+
+    def column(field: pa.Field) -> pa.Array:
+        if len(with_rows) == 1 and pa.types.is_primitive(field.type):  # as samples of one recording
+            only = piece(with_rows[0], field)
+            if not isinstance(only, int) and only.type == field.type:
+                return only
+        return spill.joined_column((piece(k, field) for k in range(len(parts))), count, field.type)
+
+    return pa.table([column(field) for field in fields], schema=pa.schema(fields))
 
 
 def reordered(tables: dict[str, pa.Table], meta: Meta, text: Text) -> Trace:

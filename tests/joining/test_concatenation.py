@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from read_once import read_once
 
 import chopper_interop as ci
+from chopper_interop import build
 from chopper_interop.annotate.structure.annotations import COUNTED
+from chopper_interop.build import TraceBuilder
 from chopper_interop.errors import AmbiguousRunError, UsageError
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.kinds import EdgeKind
-from chopper_interop.schemas.meta import BOOTTIME, Rank
+from chopper_interop.schemas.meta import BOOTTIME, Meta, Rank
 from chopper_interop.testing import check_trace
 from chopper_interop.testing.samples import tiny_trace
 from chopper_interop.testing.strategies import traces
@@ -41,6 +43,19 @@ def test_ranks_are_the_job_again(job: ci.Trace) -> None:
     assert again.samples.num_rows == sum(rank.samples.num_rows for rank in ranks)
     assert again.meta.sources == job.meta.sources
     assert again.args(0) == job.args(0)
+
+
+def test_samples_that_one_trace_has_alone_are_not_copied(monkeypatch) -> None:
+    """A day of telemetry next to a small trace was held twice."""
+    monkeypatch.setattr(build, "_SMALL_ROWS", 0)
+    telemetry = TraceBuilder(Meta("telemetry"))
+    telemetry.samples(telemetry.series(0, "socket power", "W", "a"), np.arange(9), np.arange(9.0))
+    alone = telemetry.finish()
+    nothing = TraceBuilder(Meta("nothing")).finish()
+    together = build.concat([nothing, alone], Meta("both"))
+    assert together.samples["value"].to_pylist() == alone.samples["value"].to_pylist()
+    addresses = [t.array("value", "samples").__array_interface__["data"] for t in (together, alone)]
+    assert addresses[0] == addresses[1]
 
 
 def test_windows_are_the_job_again(job: ci.Trace) -> None:

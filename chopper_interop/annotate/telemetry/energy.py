@@ -342,7 +342,9 @@ def _outside(samples: Samples, covered: Intervals) -> Samples | None:
     start, end = covered
     sampled = samples.ts
     edges = np.concatenate(covered)
-    ts = np.union1d(sampled, edges[(edges > sampled[0]) & (edges < sampled[-1])])
+    within = edges[(edges > sampled[0]) & (edges < sampled[-1])]
+    ts = np.sort(np.concatenate([sampled, within]), kind="stable")  # of runs, which are merged
+    ts = ts[np.append(True, ts[1:] != ts[:-1])]
     index = np.searchsorted(sampled, ts, "right") - 1
     value = samples.value[index]
     if samples.is_linear:
