@@ -45,6 +45,8 @@ _TEXTS = 1 << 8
 """Numbers of kind `OTHER` that there is room for at first (chosen: the parts of addresses, which have zeros in front)."""
 
 
+_TOGETHER = 1 << 12
+"""Pieces that are put into columns at once. Chosen: each column takes some 10 us, as long as a few thousand of its numbers."""
 _ROOM = 1.02
 """Room for values over what the text so far suggests. Chosen: lines of one form differ by less, and pages that are not
 used take no memory."""
@@ -78,7 +80,11 @@ class LaidPieces:
         self.count = 0
         """Number of these pieces."""
         self._sizes: list[int] = []
-        """Number of pieces of each window."""
+        """Number of pieces that were put into columns at once."""
+        self._waiting: list[tuple[Array, Array]] = []
+        """Values and forms of pieces that are not in columns yet, numbers by pieces."""
+        self._waits = 0
+        """Number of these pieces."""
         self._row = _Growing(np.int64)
         self._slots = np.array(sorted(set[int]().union(*map(_slots_of, self.layouts))), np.int64)
         self._values = [_Growing(np.float64) for _ in self._slots]
@@ -105,23 +111,33 @@ class LaidPieces:
             Share of the text that has been read with them.
         """
         self.count += len(row)
-        self._sizes.append(len(row))
-        self._row.extend(row, share)
+        self._row.room(len(row), share)[:] = row
         value = np.empty((len(self._slots), len(row)))
         form = np.empty(value.shape, np.uint8)
-        is_one = np.ones(len(self._slots), np.bool_)
         start = 0
         while True:
-            start = _put(numbers, first, start, self._slots, value, form, is_one, self._odd.table)
+            start = _put(numbers, first, start, self._slots, value, form, self._odd.table)
             if start == len(first):
                 break
             self._odd.table = enlarged_text_table(self._odd.table)
-        for k, values in enumerate(self._values):
-            values.extend(value[k], share)
-            self._forms[k].append(form[k, 0] if is_one[k] else form[k].copy())
+        self._waiting.append((value, form))
+        self._waits += len(row)
+        if self._waits >= _TOGETHER:
+            self._put_waiting(share)
         for text, ranges in self._ranges.items():
             for growing, places in zip(ranges, _range_of(text, numbers, first), strict=True):
-                growing.extend(places, share)
+                growing.room(len(row), share)[:] = places
+
+    def _put_waiting(self, share: float) -> None:
+        """Put numbers that wait into the columns; of few pieces each column would cost more than its numbers."""
+        for k in range(len(self._slots)):
+            values = self._values[k].room(self._waits, share)
+            np.concatenate([value[k] for value, _ in self._waiting], out=values)
+            forms = np.concatenate([form[k] for _, form in self._waiting])
+            self._forms[k].append(forms[0] if (forms == forms[0]).all() else forms)
+        self._sizes.append(self._waits)
+        self._waiting.clear()
+        self._waits = 0
 
     def row(self) -> Array:
         """Return the number of each piece's first row."""
@@ -130,6 +146,14 @@ class LaidPieces:
     def column(self, slot: int) -> SlotColumn:
         """Return the numbers of a slot of all pieces."""
         k = int(np.searchsorted(self._slots, slot))
+        if self._waiting and not self._sizes:  # all are few, and may stay together
+            if len(self._waiting) > 1:
+                value, form = (np.concatenate(b, axis=1) for b in zip(*self._waiting, strict=True))
+                self._waiting = [(value, form)]
+            ((value, form),) = self._waiting
+            return SlotColumn(value[k], form[k])
+        if self._waiting:
+            self._put_waiting(1.0)
         forms = self._forms[k]
         if len(forms) > 1:
             if forms[0].ndim or any(form.ndim or form != forms[0] for form in forms):
@@ -154,15 +178,15 @@ class _Growing:
         self._array: Array = np.empty(0, dtype)
         self._count = 0
 
-    def extend(self, values: Array, share: float) -> None:
-        """Add values of a part, with which this share of the text has been read."""
-        count = self._count + len(values)
+    def room(self, more: int, share: float) -> Array:
+        """Return where values of a part go, with which this share of the text has been read."""
+        before, count = self._count, self._count + more
         if count > len(self._array):
             larger = np.empty(max(count, int(count / share * _ROOM)), self._array.dtype)
-            larger[: self._count] = self._array[: self._count]
+            larger[:before] = self._array[:before]
             self._array = larger
-        self._array[self._count : count] = values
         self._count = count
+        return self._array[before:count]
 
     def values(self) -> Array:
         """Return the values so far."""
@@ -189,13 +213,9 @@ def _range_of(text: str, numbers: TextNumbers, first: Array) -> tuple[Array, Arr
 
 @jit_in_place
 def _put(  # noqa: PLR0913, PLR0917 # one loop over columns
-    numbers: TextNumbers, first: Array, start: int, slots: Array, value: Array, form: Array, is_one: Array,
-    odd: TextTable,
+    numbers: TextNumbers, first: Array, start: int, slots: Array, value: Array, form: Array, odd: TextTable,
 ) -> int:  # fmt: skip
-    """Put numbers of pieces from `start` on into columns; return the piece before which the table of texts was full.
-
-    A column whose numbers all have one form is marked.
-    """
+    """Put numbers of pieces from `start` on into columns; return the piece before which the table of texts was full."""
     for piece in range(start, len(first)):
         for k in range(len(slots)):
             number = first[piece] + slots[k]
@@ -210,7 +230,6 @@ def _put(  # noqa: PLR0913, PLR0917 # one loop over columns
             elif kind == DECIMAL:
                 written = np.uint8(written + DECIMAL_FORM)
             value[k, piece], form[k, piece] = of_number, written
-            is_one[k] &= written == form[k, 0]
     return len(first)
 
 

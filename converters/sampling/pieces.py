@@ -165,6 +165,7 @@ class Scanner:
         self.sample: list[tuple[int, int]] = []
         """Where a piece of each begins and ends."""
         self._place = np.uint32 if len(data) < 1 << 32 else np.int64
+        self._numbers: TextNumbers | None = None
         self._written = np.empty(len(data) + 1, np.uint8)  # pages of it are used as templates come
         self._table, self._used = empty_text_table(_TEXTS), np.zeros(1, np.int64)
         self._uses = np.zeros(0, np.int64)
@@ -173,11 +174,12 @@ class Scanner:
         """Template by the entry; the last is that of pieces without one."""
 
     def scan(self, begin: Array, end: Array) -> TextPieces:
-        """Take the numbers out of further pieces, which do not overlap, ascending."""
+        """Take the numbers out of further pieces, which do not overlap, ascending.
+
+        The numbers are those of these pieces until others are scanned, whose numbers take their place.
+        """
         text = self.data[begin[0] : end[-1]] if len(begin) else self.data[:0]
-        count = _count_numbers(text)
-        kinds = (np.float64, self._place, np.uint8, np.uint8)
-        numbers = TextNumbers(self.data, *(np.empty(count, kind) for kind in kinds))
+        numbers = self._with_room_for(_count_numbers(text))
         first, entry = np.zeros(len(begin) + 1, np.int64), np.empty(len(begin), np.int32)
         start = 0
         while True:
@@ -191,6 +193,13 @@ class Scanner:
         count = int(first[-1])
         numbers = TextNumbers(self.data, *(column[:count] for column in numbers[1:]))
         return TextPieces(begin, end, self._number[entry], first, numbers)
+
+    def _with_room_for(self, count: int) -> TextNumbers:
+        """Return arrays of so many numbers, the same for all windows, as memory that is touched first takes long."""
+        if self._numbers is None or count > len(self._numbers.value):
+            kinds = (np.float64, self._place, np.uint8, np.uint8)
+            self._numbers = TextNumbers(self.data, *(np.empty(count, kind) for kind in kinds))
+        return self._numbers
 
     def sample_text(self, template: int) -> str:
         """Return a piece of a template."""

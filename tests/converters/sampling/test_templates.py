@@ -38,6 +38,13 @@ def outcome(path: Path, seed: Seed) -> str:
     return repr((tables, trace.meta))
 
 
+CUTS = (
+    (1, pieces.WINDOW_BYTES, laid_rows._TOGETHER), (2, pieces.WINDOW_BYTES, 1), (2, 1, laid_rows._TOGETHER),
+    (1, 300, 2),
+)  # fmt: skip
+"""Pieces from which on a template has a layout, bytes of a window, and pieces that are put into columns at once."""
+
+
 @pytest.mark.parametrize("mutants", slow_from([3, 12], 1))
 @pytest.mark.parametrize(
     "seed", slow_again(TELEMETRY[::-1], attrgetter("form")), ids=lambda s: f"{s.format}-{s.name}"
@@ -49,11 +56,12 @@ def test_layouts_change_no_value_and_no_issue(seed, mutants, tmp_path, monkeypat
         path = mutations.written(made, tmp_path)
         monkeypatch.setattr(pieces, "FEW", sys.maxsize)
         alone = outcome(path, seed)
-        for few, window in ((1, pieces.WINDOW_BYTES), (2, pieces.WINDOW_BYTES), (2, 1), (1, 300)):
+        for few, window, together in CUTS:
             with monkeypatch.context() as patch:
                 patch.setattr(pieces, "FEW", few)
                 patch.setattr(pieces, "WINDOW_BYTES", window)
-                assert outcome(path, seed) == alone, (made.how, few, window)
+                patch.setattr(laid_rows, "_TOGETHER", together)
+                assert outcome(path, seed) == alone, (made.how, few, window, together)
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")  # hashes wrap around
