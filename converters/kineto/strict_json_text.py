@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from chopper_interop.arrays import Bytes
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit_in_place
 from chopper_interop.io.json_text import byte_table, skip_bytes
 
 MAX_DEPTH = 256
@@ -37,13 +37,13 @@ def json_bytes(value: Any, separators: tuple[str, str] = (",", ":")) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=separators).encode("utf-8", "replace")
 
 
-@jit
+@jit_in_place
 def blank(buffer: Bytes, i: int, n: int) -> int:
     """Return the offset of the next byte that is not white space of JSON."""
     return skip_bytes(buffer, i, n, _BLANK)
 
 
-@jit
+@jit_in_place
 def string_end(buffer: Bytes, i: int, n: int) -> int:
     """Return the offset after the string that starts at `i`; -1 if it is not one, or not UTF-8."""
     if i >= n or buffer[i] != _QUOTE:
@@ -62,7 +62,7 @@ def string_end(buffer: Bytes, i: int, n: int) -> int:
     return -1
 
 
-@jit
+@jit_in_place
 def _escape_end(buffer: Bytes, i: int, n: int) -> int:
     """Return the offset after what follows a backslash; -1 if that is no escape."""
     if i >= n:
@@ -79,7 +79,7 @@ def _escape_end(buffer: Bytes, i: int, n: int) -> int:
     return i + 1 if c in (34, 92, 47, 98, 102, 110, 114, 116) else -1
 
 
-@jit
+@jit_in_place
 def _character_end(buffer: Bytes, i: int, n: int) -> int:
     """Return the offset after a character of several bytes; -1 if not of Unicode's table 3-7."""
     c = buffer[i]
@@ -102,14 +102,14 @@ def _character_end(buffer: Bytes, i: int, n: int) -> int:
     return i + more + 1
 
 
-@jit
+@jit_in_place
 def _digits_end(buffer: Bytes, i: int, n: int) -> int:
     """Return the offset after the digits at `i`; -1 if there are none."""
     end = skip_bytes(buffer, i, n, _DIGIT)
     return end if end > i else -1
 
 
-@jit
+@jit_in_place
 def _number_end(buffer: Bytes, i: int, n: int) -> int:
     """Return the offset after the number at `i`; -1 if it is none."""
     if i < n and buffer[i] == _MINUS:
@@ -130,7 +130,7 @@ def _number_end(buffer: Bytes, i: int, n: int) -> int:
     return i
 
 
-@jit
+@jit_in_place
 def _literal_end(buffer: Bytes, i: int, n: int) -> int:
     """Return the offset after true, false or null; -1 if it is none of them."""
     for word in (b"true", b"false", b"null"):
@@ -145,7 +145,7 @@ def _literal_end(buffer: Bytes, i: int, n: int) -> int:
     return -1
 
 
-@jit
+@jit_in_place
 def _scalar_end(buffer: Bytes, i: int, n: int) -> int:
     """Return the offset after the string, number or word at `i`; -1 if it is none."""
     c = buffer[i]
@@ -156,7 +156,7 @@ def _scalar_end(buffer: Bytes, i: int, n: int) -> int:
     return _literal_end(buffer, i, n)
 
 
-@jit
+@jit_in_place
 def key_end(buffer: Bytes, i: int, n: int) -> int:
     """Return the offset of the value after the key at `i`; -1 if there is no key and colon."""
     i = string_end(buffer, i, n)
@@ -168,7 +168,7 @@ def key_end(buffer: Bytes, i: int, n: int) -> int:
     return blank(buffer, i + 1, n)
 
 
-@jit
+@jit_in_place
 def value_end(buffer: Bytes, i: int, n: int, stack: Bytes) -> int:
     """Return the offset after the value that starts at `i`; -1 if it is not JSON.
 
@@ -200,7 +200,7 @@ def value_end(buffer: Bytes, i: int, n: int, stack: Bytes) -> int:
     return -1
 
 
-@jit
+@jit_in_place
 def _after_value(buffer: Bytes, i: int, n: int, stack: Bytes, depth: int) -> tuple[int, int]:
     """Return where the value after the one that ends at `i` starts, and its depth.
 
@@ -221,7 +221,7 @@ def _after_value(buffer: Bytes, i: int, n: int, stack: Bytes, depth: int) -> tup
     return i, depth
 
 
-@jit
+@jit_in_place
 def integer(out: Bytes, i: int, value: int) -> int:
     """Write a whole number; return the offset after it."""
     rest = np.uint64(value)
@@ -239,7 +239,7 @@ def integer(out: Bytes, i: int, value: int) -> int:
     return i + size
 
 
-@jit
+@jit_in_place
 def micros(out: Bytes, i: int, ns: int) -> int:
     """Write nanoseconds as microseconds with three decimals, exactly; return the offset after."""
     if ns < 0:

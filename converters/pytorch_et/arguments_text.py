@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from chopper_interop.arrays import Array, Bytes
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit_in_place
 from chopper_interop.converters.pytorch_et.nodes_decode import attribute, member, next_member
 from chopper_interop.io.json_text import (
     CLOSE,
@@ -94,7 +94,7 @@ def arguments(buffer: Bytes, at: Array, end: Array) -> tuple[Bytes, Array, Array
         out = larger
 
 
-@jit
+@jit_in_place
 def _write_arguments(
     buffer: Bytes,
     at: Array,
@@ -127,7 +127,7 @@ def _write_arguments(
 
 
 # Walks over the members of a node's text once, and writes those that become arguments.
-@jit
+@jit_in_place
 def _write_members(buffer: Bytes, i: int, n: int, out: Bytes, used: int) -> int:
     i = skip_blank(buffer, i + 1, n)
     while 0 <= i < n and buffer[i] == QUOTE:
@@ -146,13 +146,13 @@ def _write_members(buffer: Bytes, i: int, n: int, out: Bytes, used: int) -> int:
     return used
 
 
-@jit
+@jit_in_place
 def _is_attributes(buffer: Bytes, at: int, end: int) -> bool:
     """True if the key is ``attrs``: length and ends distinguish it from all others of PyTorch."""
     return end - at == 5 and buffer[at] == 97 and buffer[at + 4] == 115
 
 
-@jit
+@jit_in_place
 def _side_of(buffer: Bytes, at: int, end: int) -> int:
     """Return 0 for the key ``inputs``, 1 for ``outputs``, -1 for others."""
     length = end - at
@@ -162,7 +162,7 @@ def _side_of(buffer: Bytes, at: int, end: int) -> int:
 
 
 # Walks over the list of attributes, objects with a name and a value of their own.
-@jit
+@jit_in_place
 def _write_attributes(buffer: Bytes, i: int, n: int, out: Bytes, used: int) -> int:
     i = skip_blank(buffer, i + 1, n)
     while i < n and buffer[i] == OPEN:
@@ -178,7 +178,7 @@ def _write_attributes(buffer: Bytes, i: int, n: int, out: Bytes, used: int) -> i
     return used
 
 
-@jit
+@jit_in_place
 def _write_lists(buffer: Bytes, i: int, n: int, out: Bytes, used: int, side: int) -> int:
     """Write the lists of ``inputs`` (0) or ``outputs`` (1)."""
     i = skip_blank(buffer, i + 1, n)
@@ -195,7 +195,7 @@ def _write_lists(buffer: Bytes, i: int, n: int, out: Bytes, used: int, side: int
     return used
 
 
-@jit
+@jit_in_place
 def _equals(a: Bytes, at: int, end: int, b: Bytes, from_: int, to: int) -> bool:
     if end - at != to - from_:
         return False
@@ -206,7 +206,7 @@ def _equals(a: Bytes, at: int, end: int, b: Bytes, from_: int, to: int) -> bool:
 
 
 # Compares the key with the few that have names of their own; others are written as they are.
-@jit
+@jit_in_place
 def _write_pair(
     buffer: Bytes, key: int, key_end: int, value: int, end: int, out: Bytes, used: int
 ) -> int:
@@ -223,7 +223,7 @@ def _write_pair(
     return _write_value(buffer, value, end, out, used + 2)
 
 
-@jit
+@jit_in_place
 def _write_labelled(buffer: Bytes, k: int, value: int, end: int, out: Bytes, used: int) -> int:
     """Write a member under its known label, unless that is empty or the value void."""
     first, last = _LABEL_BOUNDS[k], _LABEL_BOUNDS[k + 1]
@@ -236,7 +236,7 @@ def _write_labelled(buffer: Bytes, k: int, value: int, end: int, out: Bytes, use
     return _write_value(buffer, value, end, out, used)
 
 
-@jit
+@jit_in_place
 def _write_comma(out: Bytes, used: int) -> int:
     if out[used - 1] == OPEN:
         return used
@@ -244,7 +244,7 @@ def _write_comma(out: Bytes, used: int) -> int:
     return used + 1
 
 
-@jit
+@jit_in_place
 def _is_void(buffer: Bytes, at: int, end: int) -> bool:
     """True if a value is an empty text or list, or -1."""
     if end - at != 2:
@@ -255,7 +255,7 @@ def _is_void(buffer: Bytes, at: int, end: int) -> bool:
     )
 
 
-@jit
+@jit_in_place
 def _write_value(buffer: Bytes, i: int, end: int, out: Bytes, used: int) -> int:
     """Copy a value without blanks, and as proper JSON: words such as ``nan`` become texts."""
     while i < end:
@@ -288,20 +288,20 @@ def _write_value(buffer: Bytes, i: int, end: int, out: Bytes, used: int) -> int:
     return used
 
 
-@jit
+@jit_in_place
 def _is_delimiter(c: int) -> bool:
     return c in (QUOTE, COMMA, COLON, OPEN, CLOSE, OPEN_LIST, CLOSE_LIST)
 
 
 # A number is copied as text, so that no digit of it is lost.
-@jit
+@jit_in_place
 def _digits_end(buffer: Bytes, i: int, end: int) -> int:
     while i < end and 48 <= buffer[i] <= 57:
         i += 1
     return i
 
 
-@jit
+@jit_in_place
 def _is_json_word(buffer: Bytes, i: int, end: int) -> bool:
     """True if a word is a number as JSON has them, true, false or null."""
     for k in range(3):
@@ -329,7 +329,7 @@ def _is_json_word(buffer: Bytes, i: int, end: int) -> bool:
     return i == end
 
 
-@jit
+@jit_in_place
 def _write_string(buffer: Bytes, i: int, end: int, out: Bytes, used: int) -> int:
     """Copy the inside of a string; doubles bare backslashes, makes spaces of control characters."""
     while i < end:
@@ -347,7 +347,7 @@ def _write_string(buffer: Bytes, i: int, end: int, out: Bytes, used: int) -> int
     return used
 
 
-@jit
+@jit_in_place
 def _is_escape(buffer: Bytes, i: int, end: int) -> bool:
     """True if what follows a backslash makes an escape of JSON."""
     if buffer[i] != 117:

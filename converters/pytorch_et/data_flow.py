@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from chopper_interop.arrays import Array, gather
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit, jit_in_place
 
 ALLOCATIONS = (
     "aten::empty",
@@ -209,7 +209,7 @@ def _trace_data(  # noqa: PLR0913, PLR0917 # columns
     return count
 
 
-@jit
+@jit_in_place
 def _add_pair(src: int, dst: int, out: Array, count: int) -> int:
     if src < 0 or src == dst:
         return count
@@ -218,7 +218,7 @@ def _add_pair(src: int, dst: int, out: Array, count: int) -> int:
     return count + 1
 
 
-@jit
+@jit_in_place
 def _read_range(  # noqa: PLR0913, PLR0917 # columns
     pieces: _Pieces, storage: int, start: int, stop: int, node: int, out: Array, count: int
 ) -> int:
@@ -230,7 +230,7 @@ def _read_range(  # noqa: PLR0913, PLR0917 # columns
     return count
 
 
-@jit
+@jit_in_place
 def _add_piece(pieces: _Pieces, storage: int, start: int, stop: int, writer: int) -> None:
     i = pieces.used[0]
     pieces.start[i], pieces.stop[i], pieces.writer[i] = start, stop, writer
@@ -239,7 +239,7 @@ def _add_piece(pieces: _Pieces, storage: int, start: int, stop: int, writer: int
     pieces.used[0] = i + 1
 
 
-@jit
+@jit_in_place
 def _write_range(pieces: _Pieces, storage: int, start: int, stop: int, writer: int) -> None:
     """Write a range: the parts of others that it covers are gone.
 

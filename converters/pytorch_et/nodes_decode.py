@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from chopper_interop.arrays import Array, Bytes, interning
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.arrays.interning import TextTable, intern_text
 from chopper_interop.io.json_text import (
     CLOSE,
@@ -95,7 +95,7 @@ class Walk:
         return np.concatenate(batches), at, status
 
 
-@jit
+@jit_in_place
 def key_of(buffer: Bytes, at: int, end: int) -> int:
     """Return the index in `_KEYS` of the key at ``buffer[at:end]``; -1 for another."""
     for k in range(len(_BOUNDS) - 1):
@@ -111,7 +111,7 @@ def key_of(buffer: Bytes, at: int, end: int) -> int:
     return -1
 
 
-@jit
+@jit_in_place
 def whole_number(buffer: Bytes, i: int, n: int) -> tuple[int, bool]:
     """Return the whole number at `i`, unsigned ones modulo 2**64; False if there is none."""
     if i < n and buffer[i] == QUOTE:
@@ -121,7 +121,7 @@ def whole_number(buffer: Bytes, i: int, n: int) -> tuple[int, bool]:
     return value, ok and end > i and not tail
 
 
-@jit
+@jit_in_place
 def member(buffer: Bytes, i: int, n: int) -> tuple[int, int, int]:
     """Return the offsets of the object's member whose key opens at `i`.
 
@@ -145,7 +145,7 @@ def member(buffer: Bytes, i: int, n: int) -> tuple[int, int, int]:
     return key_end - 1, value, skip_value(buffer, value, n)
 
 
-@jit
+@jit_in_place
 def next_member(buffer: Bytes, i: int, n: int) -> int:
     """Return where the next member's key opens; n at the object's end, negative if it is broken."""
     i = skip_blank(buffer, i, n)
@@ -158,14 +158,14 @@ def next_member(buffer: Bytes, i: int, n: int) -> int:
     return skip_blank(buffer, i + 1, n)
 
 
-@jit
+@jit_in_place
 def _next_item(buffer: Bytes, i: int, n: int) -> int:
     """Return where the next value of a list opens, or its end stands: behind a comma, if there is one."""
     i = skip_blank(buffer, i, n)
     return skip_blank(buffer, i + 1, n) if i < n and buffer[i] == COMMA else i
 
 
-@jit
+@jit_in_place
 def _store(buffer: Bytes, key: int, value: int, end: int, node: Array, texts: TextTable) -> None:
     """Store a member with a known key in the node."""
     if key < _NUMBER_COUNT:
@@ -181,7 +181,7 @@ def _store(buffer: Bytes, key: int, value: int, end: int, node: Array, texts: Te
         node[key] = value
 
 
-@jit
+@jit_in_place
 def _store_lists(buffer: Bytes, i: int, n: int, node: Array, lists: int, types: int) -> None:
     """Store the offsets of the lists of an ``inputs`` or ``outputs`` object in these columns of the node."""
     i = skip_blank(buffer, i + 1, n)
@@ -197,7 +197,7 @@ def _store_lists(buffer: Bytes, i: int, n: int, node: Array, lists: int, types: 
         i = next_member(buffer, end, n)
 
 
-@jit
+@jit_in_place
 def _guess_start(buffer: Bytes, i: int, n: int) -> int:
     """Guess what opens at the brace at `i`: `_A_NODE`, `_A_DOCUMENT` or `_NEITHER`.
 
@@ -221,7 +221,7 @@ def _guess_start(buffer: Bytes, i: int, n: int) -> int:
     return _A_NODE if key_end > i and key_of(buffer, i + 1, key_end) == _ID else _NEITHER
 
 
-@jit
+@jit_in_place
 def attribute(buffer: Bytes, i: int, n: int) -> tuple[int, int, int, int]:
     """Return offsets of name and value of the attribute object at `i`; -1 where absent."""
     name, name_end, at, stop = -1, -1, -1, -1
@@ -239,7 +239,7 @@ def attribute(buffer: Bytes, i: int, n: int) -> tuple[int, int, int, int]:
     return name, name_end, at, stop
 
 
-@jit
+@jit_in_place
 def _store_attributes(buffer: Bytes, i: int, n: int, node: Array, texts: TextTable) -> int:
     """Store a list of attributes; return where a node is among them, as text was lost, or -1."""
     i = skip_blank(buffer, i + 1, n)
@@ -258,7 +258,7 @@ def _store_attributes(buffer: Bytes, i: int, n: int, node: Array, texts: TextTab
     return -1
 
 
-@jit
+@jit_in_place
 def _store_node(buffer: Bytes, i: int, n: int, node: Array, texts: TextTable) -> tuple[int, int]:
     """Store the object at `i` as a node; return its end (negative: broken), and where it breaks."""
     node[_INPUTS : _SCHEMA + 1] = -1
@@ -289,7 +289,7 @@ def _store_node(buffer: Bytes, i: int, n: int, node: Array, texts: TextTable) ->
     return i + 1, i
 
 
-@jit
+@jit_in_place
 def _find_start(buffer: Bytes, i: int, n: int, unusable: Array) -> int:
     """Return the offset of the next brace at which a node or document seems to open; n if none."""
     while i < n:
@@ -424,7 +424,7 @@ def _tensors_of_list(
     return count
 
 
-@jit
+@jit_in_place
 def _has_tensors(buffer: Bytes, i: int, end: int) -> bool:
     """True if a type's text names tensors: ``Tensor(float)``, ``GenericList[Tensor(…),…]``."""
     for k in range(i, end - len(_TENSOR_WORD)):

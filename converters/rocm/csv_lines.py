@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from chopper_interop.arrays import Array
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit_in_place
 from chopper_interop.converters.rocm import csv_headers
 from chopper_interop.converters.rocm.csv_headers import split_csv_line
 from chopper_interop.converters.rocm.tables import INTEGERS, VALUE, TableFormat
@@ -169,7 +169,7 @@ def _odd_lines(data: Array, at: int, width: int) -> tuple[_OddLines, int]:
     return odd, longest
 
 
-@jit
+@jit_in_place
 def _scan(data: Array, at: int, width: int, odd: _OddLines) -> tuple[int, int]:
     """Count lines that are no proper rows, and store them as far as there is room.
 

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from chopper_interop.arrays import Array, gather
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit_in_place
 from chopper_interop.converters.rocm.tables import COLUMNS
 from chopper_interop.io import wire
 from chopper_interop.issues import Fault, IssueLog
@@ -260,7 +260,7 @@ class _TextPool:
         return cls(text, np.ascontiguousarray(spans), np.array(firsts, np.int64))
 
 
-@jit
+@jit_in_place
 def _measure(value: Array, known: Array, spans: Array, firsts: Array, length: Array) -> None:
     # compiled: a loop over rows and columns, with a branch for each value, which numpy lacks
     for row in range(len(value)):
@@ -280,7 +280,7 @@ def _measure(value: Array, known: Array, spans: Array, firsts: Array, length: Ar
         length[row] = total + 2 if some else 0
 
 
-@jit
+@jit_in_place
 def _write(
     value: Array, known: Array, spans: Array, firsts: Array, pool: Array, out: Array
 ) -> None:
@@ -307,7 +307,7 @@ def _write(
             i += 1
 
 
-@jit
+@jit_in_place
 def _digits(value: int) -> int:
     """Return the number of characters of an integer."""
     size = 2 if value < 0 else 1
@@ -318,7 +318,7 @@ def _digits(value: int) -> int:
     return size
 
 
-@jit
+@jit_in_place
 def _decimal(out: Array, i: int, value: int) -> int:
     """Write an integer, and return the offset after it."""
     size = _digits(value)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from chopper_interop.arrays import Array, Bytes
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.arrays.interning import TextTable, intern_text
 from chopper_interop.converters.perfetto.read import json_text
 from chopper_interop.converters.perfetto.read.interned_decode import (
@@ -155,7 +155,7 @@ def agent_keys() -> Array:
     return _AGENTS.copy()
 
 
-@jit
+@jit_in_place
 def index_of_text(buffer: Bytes, at: int, length: int, texts: TextSet) -> int:
     """Return the index of buffer[at:at + length] among the texts; -1 if it is none of them."""
     for k in range(len(texts.first) - 1):
@@ -171,7 +171,7 @@ def index_of_text(buffer: Bytes, at: int, length: int, texts: TextSet) -> int:
 
 
 # Leaves blanks for a decimal number, which Python writes afterwards: shortest digits are no loop's work.
-@jit
+@jit_in_place
 def _write_real(out: Bytes, i: int, value: float, reals: Reals, count: Array) -> int:
     k = count[REALS]
     if k < len(reals.at):
@@ -182,7 +182,7 @@ def _write_real(out: Bytes, i: int, value: float, reals: Reals, count: Array) ->
     return i
 
 
-@jit
+@jit_in_place
 def _decode_annotation(
     buffer: Bytes,
     i: int,
@@ -227,7 +227,7 @@ def _decode_annotation(
     return kind, bits, at, end, iid, name_at, name_end
 
 
-@jit
+@jit_in_place
 def _plain_integer(buffer: Bytes, i: int, stop: int) -> tuple[int, np.uint64, np.uint64]:
     """Return kind, value and name's number of an integer with a name below 128; else `_NONE`.
 
@@ -245,7 +245,7 @@ def _plain_integer(buffer: Bytes, i: int, stop: int) -> tuple[int, np.uint64, np
     return kind >> 3, value, np.uint64(buffer[i + 1])
 
 
-@jit
+@jit_in_place
 def _write_value(
     buffer: Bytes, start: int, stop: int, state: int, texts: InternedTexts, out: Bytes, i: int,
     reals: Reals, count: Array, stack: Array,
@@ -280,7 +280,7 @@ def _write_value(
             return i
 
 
-@jit
+@jit_in_place
 def _write_scalar(
     buffer: Bytes, kind: int, bits: np.uint64, first: int, last: int, state: int, texts: InternedTexts,
     out: Bytes, i: int, reals: Reals, count: Array,
@@ -305,7 +305,7 @@ def _write_scalar(
     return json_text.null(out, i)
 
 
-@jit
+@jit_in_place
 def _open_member(
     buffer: Bytes, opened: Array, state: int, texts: InternedTexts, out: Bytes, i: int
 ) -> tuple[int, int, int]:
@@ -335,7 +335,7 @@ def _open_member(
     return i, begin, end
 
 
-@jit
+@jit_in_place
 def _agent_number(buffer: Bytes, at: int, stop: int) -> int:
     """Return the number at the end of a text such as ``GPU-0``; `CPU` if it begins with a C."""
     if at < stop and buffer[at] == 67:
@@ -350,7 +350,7 @@ def _agent_number(buffer: Bytes, at: int, stop: int) -> int:
     return value if digits else UNKNOWN
 
 
-@jit
+@jit_in_place
 def _add_entry(
     buffer: Bytes, row: int, group: int, key_at: int, key_end: int, type_: int, value: int,
     entries: ColumnEntries, count: Array, keys: TextTable,
@@ -363,7 +363,7 @@ def _add_entry(
     count[ENTRIES] = f + 1
 
 
-@jit
+@jit_in_place
 def _add_member_entries(
     buffer: Bytes, i: int, stop: int, state: int, texts: InternedTexts, row: int, group: int,
     entries: ColumnEntries, count: Array, keys: TextTable, words: TextTable,
@@ -390,7 +390,7 @@ def _add_member_entries(
         _add_entry(buffer, row, group, key_at, key_end, type_, value, entries, count, keys)
 
 
-@jit
+@jit_in_place
 def _find_name(texts: InternedTexts, state: int, iid: np.uint64, near: Array) -> int:
     """Find the entry of an annotation's name; -1 if there is none.
 
@@ -405,7 +405,7 @@ def _find_name(texts: InternedTexts, state: int, iid: np.uint64, near: Array) ->
     return near[iid]
 
 
-@jit
+@jit_in_place
 def _write_correlation(
     buffer: Bytes, number: int, bits: np.uint64, at: int, stop: int, out: Bytes, i: int
 ) -> int:
@@ -416,7 +416,7 @@ def _write_correlation(
     return json_text.string(out, i, buffer, at, stop)
 
 
-@jit
+@jit_in_place
 def _set_value(
     buffer: Bytes, kind: int, value: np.uint64, at: int, stop: int, state: int, texts: InternedTexts,
     is_agent: bool, values: Array, row: int,  # noqa: FBT001 # compiled functions take no keywords
@@ -545,7 +545,7 @@ def write_objects(
     return i
 
 
-@jit
+@jit_in_place
 def fill_reals(out: Bytes, at: Array, text: Bytes, first: Array) -> None:
     """Write decimal numbers into the room left for them, integers with ``.0``."""
     for k in range(len(at)):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from chopper_interop.arrays import Array, Bytes
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.converters.perfetto.read.lists_decode import (
     EXTRA_VALUE_FIELDS,
     FIXED_LIST_FIELDS,
@@ -254,7 +254,7 @@ def _scan_packets(
     return kind, sequence, upper_bounds
 
 
-@jit
+@jit_in_place
 def _count_fields(buffer: Bytes, i: int, stop: int) -> int:
     """Count the fields of a message."""
     count = 0
@@ -266,7 +266,7 @@ def _count_fields(buffer: Bytes, i: int, stop: int) -> int:
     return count
 
 
-@jit
+@jit_in_place
 def _count_lists(buffer: Bytes, i: int, stop: int, upper_bounds: Array) -> bool:
     """Count flows and extra counter values of an event; return False if it is no proper message."""
     while i < stop:
@@ -280,7 +280,7 @@ def _count_lists(buffer: Bytes, i: int, stop: int, upper_bounds: Array) -> bool:
     return True
 
 
-@jit
+@jit_in_place
 def _count_packed(buffer: Bytes, i: int, stop: int, fixed: bool) -> int:  # noqa: FBT001 # compiled functions take no keywords
     """Count the numbers of a packed list; `fixed` are those of eight bytes each."""
     if fixed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from chopper_interop.arrays import Bytes
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit_in_place
 from chopper_interop.io.json_text import skip_value
 
 _NULL, _TRUE, _FALSE, _REPLACEMENT, _UNICODE, _HEX = (
@@ -18,7 +18,7 @@ _NULL, _TRUE, _FALSE, _REPLACEMENT, _UNICODE, _HEX = (
 )
 
 
-@jit
+@jit_in_place
 def put(out: Bytes, i: int, byte: int) -> int:
     """Write one byte, if there is room."""
     if i < len(out):
@@ -26,7 +26,7 @@ def put(out: Bytes, i: int, byte: int) -> int:
     return i + 1
 
 
-@jit
+@jit_in_place
 def word(out: Bytes, i: int, text: Bytes) -> int:
     """Write a text that needs no escapes."""
     for byte in text:
@@ -34,7 +34,7 @@ def word(out: Bytes, i: int, text: Bytes) -> int:
     return i
 
 
-@jit
+@jit_in_place
 def decimal(out: Bytes, i: int, value: np.uint64, negative: bool) -> int:  # noqa: FBT001 # compiled functions take no keywords
     """Write an integer: the 64 bits `value`, which are those of a negative number if `negative`.
 
@@ -62,7 +62,7 @@ def decimal(out: Bytes, i: int, value: np.uint64, negative: bool) -> int:  # noq
 
 
 # Writes the digits from the highest on, as they stand in the text.
-@jit
+@jit_in_place
 def _hex(out: Bytes, i: int, value: np.uint64, digits: int) -> int:
     for k in range(digits - 1, -1, -1):
         digit = np.int64(value >> np.uint64(4 * k)) & 15
@@ -70,7 +70,7 @@ def _hex(out: Bytes, i: int, value: np.uint64, digits: int) -> int:
     return i
 
 
-@jit
+@jit_in_place
 def _utf8(buffer: Bytes, at: int, stop: int) -> int:
     """Return the length of the UTF-8 character at `at`; 0 if there is none."""
     c = buffer[at]
@@ -86,7 +86,7 @@ def _utf8(buffer: Bytes, at: int, stop: int) -> int:
     return 0 if wrong else size
 
 
-@jit
+@jit_in_place
 def string(out: Bytes, i: int, buffer: Bytes, at: int, stop: int) -> int:
     """Write a text as a JSON string; what is no UTF-8 is replaced by U+FFFD.
 
@@ -125,19 +125,19 @@ def string(out: Bytes, i: int, buffer: Bytes, at: int, stop: int) -> int:
     return put(out, i, 34)
 
 
-@jit
+@jit_in_place
 def truth(out: Bytes, i: int, value: bool) -> int:  # noqa: FBT001 # compiled functions take no keywords
     """Write true or false."""
     return word(out, i, _TRUE if value else _FALSE)
 
 
-@jit
+@jit_in_place
 def null(out: Bytes, i: int) -> int:
     """Write null, which stands for a value that cannot be read."""
     return word(out, i, _NULL)
 
 
-@jit
+@jit_in_place
 def pointer(out: Bytes, i: int, bits: np.uint64) -> int:
     """Write an address as a hexadecimal text, as Perfetto shows it."""
     digits, rest = 1, bits >> np.uint64(4)
@@ -148,7 +148,7 @@ def pointer(out: Bytes, i: int, bits: np.uint64) -> int:
     return put(out, _hex(out, i, bits, digits), 34)
 
 
-@jit
+@jit_in_place
 def json_or_string(out: Bytes, i: int, buffer: Bytes, at: int, stop: int) -> int:
     """Copy JSON if it is a well-formed object or list; else write it as a text."""
     if at < stop and buffer[at] in (91, 123) and skip_value(buffer, at, stop) == stop:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from chopper_interop.arrays import Array, Bytes
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit_in_place
 from chopper_interop.converters.perfetto.read.events_decode import (
     TrackEvents,
     decode_event,
@@ -84,7 +84,7 @@ def decode(packets: Packets) -> tuple[TrackEvents, ListRows, Snapshots, Interned
     return events, lists, Snapshots(*(c[: used[1]] for c in snapshots)), texts, lost
 
 
-@jit
+@jit_in_place
 def _decode(
     buffer: Bytes,
     at: Array,
