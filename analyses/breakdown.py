@@ -48,7 +48,7 @@ _WITHOUT = (
     "without counters of busy matrix cores or of their cycles",
     "without a clock",
 )
-"""What kernels lack."""
+"""Facts that kernels lack."""
 _CONVENTIONS = {
     "links": selected_work.LINKS
     + "; launch_ns, prep_ns and call_ns only for work whose call is recorded",

@@ -165,7 +165,7 @@ def recorded(trace: Trace, plan: Plan, mode: Mode, origin_ns: int) -> Iterator[R
 
 
 def _bounds(rank: Array, count: int) -> Array:
-    """Where rows of each of so many ranks begin, of rows in order of ranks, and their number."""
+    """First row of each of so many ranks, of rows in order of ranks, and their number."""
     return np.searchsorted(rank, np.arange(count + 1))
 
 

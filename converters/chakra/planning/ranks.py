@@ -61,7 +61,7 @@ class NodeRanks:
         return mask
 
     def counts(self, rows: Array) -> Array:
-        """How many of these rows each rank has."""
+        """Number of these rows that each rank has."""
         return np.bincount(self.of_node[rows], minlength=self.count)
 
     def largest(self, values: Array, rows: Array) -> Array:
