@@ -16,6 +16,7 @@ AMD_SMI = Converter(
     carries="power, clocks of every XCD, temperatures, activity of engines, memory, energy, PCIe, "
     "ECC, throttling as shares of time, memory of processes (monitor -q); every other number under "
     "its own name",
+    memory_ratio=5.0,
 )
 
 AMD_SMI_TEXT = Converter(
@@ -27,6 +28,7 @@ AMD_SMI_TEXT = Converter(
     json=False,
     read="chopper_interop.converters.amd_smi.samples:read_text",
     carries="the same as amd-smi",
+    memory_ratio=5.0,
 )
 
 AMD_SMI_STATIC = Converter(
@@ -58,6 +60,7 @@ ROCM_SMI = Converter(
     read="chopper_interop.converters.amd_smi.rocm_smi_samples:read",
     carries="power, clocks, temperatures, activity, memory, energy, fans; names, addresses and "
     "limits of the cards",
+    memory_ratio=5.0,
 )
 
 RECORDER = Converter(

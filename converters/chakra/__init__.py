@@ -23,6 +23,7 @@ CHAKRA = Converter(
     folder=True,
     derived=True,
     has_arguments=False,
+    memory_ratio=3.1,
     carries="operations with exact times and dependencies, collectives with kind, size and group, "
     "sends paired with receives, counters and annotations as attributes",
 )

@@ -16,6 +16,7 @@ NVIDIA_SMI = Converter(
     read="chopper_interop.converters.nvidia_smi.samples:read",
     carries="power, clocks, temperatures, utilization, memory, PCIe, ECC, throttle reasons (masks "
     "bit by bit); of CSV every other number under its own name; index, PCI address and UUID",
+    memory_ratio=5.0,
 )
 
 NVIDIA_SMI_PROCESSES = Converter(
@@ -47,6 +48,7 @@ DCGMI = Converter(
     carries="device fields (power, clocks, temperatures, utilization, memory, ECC, energy) and "
     "throttle reasons bit by bit, and "
     "profiling fields (SM, tensor, DRAM, FP activity, PCIe, NVLink); others under their short name",
+    memory_ratio=5.0,
 )
 
 DCGMI_OTHERS = Converter(
