@@ -12,6 +12,7 @@ import pytest
 from kineto_files import BASE, call, kernel, span, write
 
 from chopper_interop.arrays import file_allocator, spill
+from chopper_interop.arrays.file_state import COUNT, SIZE
 
 RANKS, STEPS, OPERATORS = 3, 4, 2500
 NODES = RANKS * (1 + STEPS * (1 + 3 * OPERATORS))
@@ -70,8 +71,8 @@ def files_watched() -> Iterator[list[int]]:
         while not ended.is_set():
             used = sum(size for _, size in list(spill._mapped.values()))
             if file_allocator._installed.cache_info().currsize:
-                state, first = file_allocator._installed()[0], file_allocator._SIZE
-                sizes = state[first : first + state[file_allocator._COUNT]]
+                state, _ = file_allocator._installed()
+                sizes = state[SIZE : SIZE + state[COUNT]]
                 used += int(sizes[sizes > 0].sum())
             most[0] = max(most[0], used)
             time.sleep(_EVERY_S)
