@@ -23,6 +23,7 @@ from chopper_interop.converters.amd_smi import layout
 from chopper_interop.converters.amd_smi.row_reader import RowReader, no_time
 from chopper_interop.converters.sampling import faults, layouts, pieces, templates
 from chopper_interop.converters.sampling.cells import (
+    LARGEST_EXACT,
     ColumnBuilder,
     Rows,
     cell_of_json,
@@ -120,7 +121,8 @@ class _JsonReader(RowReader):
         if not readable or len(readable) < len(rows):
             return None
         exact = [
-            layouts.Guard(number, 0, np.inf, layouts.EXACT) for number in layouts.slots_in(probe)
+            layouts.Guard(number, 0, LARGEST_EXACT, layouts.EXACT)
+            for number in layouts.slots_in(probe)
         ]
         return [replace(readable[0], guards=(*readable[0].guards, *exact)), *readable[1:]]
 

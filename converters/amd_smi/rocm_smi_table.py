@@ -44,7 +44,7 @@ Key = tuple[str, str]
 """Kind of a column, and key of its values, or the clock whose levels it holds."""
 VALUE, FACT, LEVELS = "", "\0fact", "\0levels"
 """Kinds of columns."""
-_LONGESTSTAMP = 160
+_LONGEST_STAMP = 160
 """Longest line that is looked at as a time (chosen: twice what one may have without its blanks)."""
 _EPOCH_SHAPE = re.compile(r"\W*(?:(?:time|date)\w{0,20}\s*[:=]?)?\W*", re.IGNORECASE)
 _CLOCK_SHAPE = f":{chr(NUMBER)}:"
@@ -447,7 +447,7 @@ def _mark_of(template: str, form: Form[Any]) -> int:
     line = template.strip()
     if form.begins(line.replace(chr(NUMBER), "1")):
         return BEGIN
-    if len(line) > _LONGESTSTAMP:
+    if len(line) > _LONGEST_STAMP:
         return NO_MARK
     is_epoch = line.count(chr(NUMBER)) == 1 and _EPOCH_SHAPE.fullmatch(line)
     return STAMP if _CLOCK_SHAPE in line or is_epoch else NO_MARK

@@ -17,8 +17,8 @@ import numpy as np
 
 from chopper_interop.arrays import Array, Bytes, gather
 
-_EXACT = 1 << 53
-"""Whole numbers below this are doubles of their own."""
+LARGEST_EXACT = float((1 << 53) - 1)
+"""Whole numbers up to this are doubles of their own."""
 Scalar = str | int | float | bool | None
 INTEGER, DECIMAL, OTHER = range(3)
 """Kinds of numbers in `Slot`s: plain digits; with a decimal point; those whose text says more than the

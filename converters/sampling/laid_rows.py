@@ -24,6 +24,7 @@ from chopper_interop.arrays.interning import (
 from chopper_interop.converters.sampling.cells import (
     DECIMAL,
     DECIMAL_FORM,
+    LARGEST_EXACT,
     OTHER,
     OTHER_FORM,
     Cell,
@@ -39,8 +40,6 @@ from chopper_interop.converters.sampling.layouts import (
 )
 from chopper_interop.issues import Fault
 
-_EXACT = float(1 << 53)
-"""Whole numbers below this are doubles of their own."""
 _TEXTS = 1 << 8
 """Numbers of kind `OTHER` that there is room for at first (chosen: the parts of addresses, which have zeros in front)."""
 
@@ -221,7 +220,7 @@ def _put(  # noqa: PLR0913, PLR0917 # one loop over columns
             number = first[piece] + slots[k]
             kind, of_number = numbers.kind[number], numbers.value[number]
             written = np.uint8(numbers.length[number])
-            if kind == OTHER or of_number >= _EXACT:
+            if kind == OTHER or of_number > LARGEST_EXACT:
                 at = np.int64(numbers.at[number])
                 text = intern_text(numbers.data, at, at + np.int64(numbers.length[number]), odd)
                 if text < 0:

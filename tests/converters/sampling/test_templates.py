@@ -336,6 +336,17 @@ def test_odd_levels_of_clocks_are_read_one_by_one(level, tmp_path, monkeypatch):
     assert outcome(path, seed) == by_layouts
 
 
+@pytest.mark.parametrize("value", [(1 << 53) - 1, 1 << 53, 383838383838383838])
+def test_counters_of_json_may_be_more_than_a_double_holds(value, tmp_path, monkeypatch):
+    path = tmp_path / "a.json"
+    rows = [{"timestamp": T + n, "gpu": 0, "power": value if n == 5 else n} for n in range(9)]
+    path.write_text("".join(json.dumps([row]) + "\n" for row in rows))
+    by_layouts = outcome(path, Seed("amd-smi", "a.json", b""))
+    assert "Error" not in by_layouts
+    monkeypatch.setattr(pieces, "FEW", sys.maxsize)
+    assert outcome(path, Seed("amd-smi", "a.json", b"")) == by_layouts
+
+
 def test_words_of_a_heading_in_other_columns_are_another_heading(tmp_path, monkeypatch):
     def rows(first: int, unit: str) -> str:
         lines = [f"{T + first} #Entity   POWER     SMCLK\n{T + first} ID        {unit}\n"]
