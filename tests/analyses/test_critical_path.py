@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pytest
+from programs import families, kineto
+from programs.simulation import simulate
 from read_once import read_once
 from shared_data import real
 from slow import slow_from
 
 import chopper_interop as ci
+from chopper_interop.analyses.methods.timing import critical, spans
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import UsageError
@@ -220,6 +224,21 @@ def test_a_step_ends_with_work_that_it_launched_and_not_with_that_of_another() -
     frame = result.annotate(trace).to_pandas().set_index("name")
     assert frame["critical_ns"]["k0"] == 95
     assert frame["drag_ns"]["k0"] == 90  # the range of the step ends at 10
+
+
+def test_delays_of_nodes_are_those_of_all_their_pieces(tmp_path: Path) -> None:
+    """Also of those that are latencies, of nodes whose own time is on the path, too."""
+    trace = ci.read(*kineto.write(simulate(families.copies(6)), tmp_path))
+    timing = timing_of(trace)
+    (path,), columns = critical.critical_paths(timing, spans.spans_of_timing(timing, ""), 0)
+    own = columns.column("critical_ns") > 0
+    delays = np.zeros(trace.nodes.num_rows, np.int64)
+    for node, delay in zip(path.node.tolist(), path.delay.tolist(), strict=True):
+        if node >= 0:
+            delays[node] += delay
+    is_latency = is_any(path.class_code, critical._LATENCIES)
+    assert (is_latency & (path.delay > 0) & own[path.node]).any()
+    assert columns.column("critical_delay_ns")[own].tolist() == delays[own].tolist()
 
 
 @pytest.mark.parametrize(

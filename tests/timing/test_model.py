@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from chopper_interop import rank_batches
 from chopper_interop.build import TraceBuilder
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import COMPUTED, REALTIME, Meta
@@ -159,3 +160,29 @@ def test_the_first_work_of_a_step_is_anchored_to_nothing() -> None:
     assert graph.left_out == 0
     anchored = graph.kind == EdgeKind.DEPENDENCY
     assert sorted(zip(graph.src[anchored], graph.after[anchored], strict=True)) == [(0, 2), (0, 4)]
+
+
+def test_work_that_waits_for_nothing_is_anchored_in_its_own_rank_however_many_are_looked_at(
+    monkeypatch,
+):
+    works = [
+        gpu_work.Work(Kind.KERNEL, start=start, dur=3, rank=rank, stream=start, iteration=5)
+        for rank in range(3)
+        for start in (rank, rank + 9)
+    ]
+    anchored = []
+    for at_once in (1 << 20, 1):
+        monkeypatch.setattr(rank_batches, "MAX_NODES", at_once)
+        edges = timing_of(gpu_work.trace(works)).graph
+        chosen = edges.kind == EdgeKind.DEPENDENCY
+        anchored.append((edges.src[chosen].tolist(), edges.after[chosen].tolist()))
+    assert anchored == [([0, 4, 8], [2, 6, 10])] * 2
+
+
+def test_work_of_any_kind_lasts_behind_the_start_of_what_it_waits_for():
+    timing = model(
+        EdgeKind.COMM, {"one": "other"}, Operation("one", 50, 20, kind=Kind.KERNEL),
+        Operation("other", 10, 70, rank=1, kind=Kind.KERNEL),
+    )  # fmt: skip
+    end = timing.graph.after == 2 * row_of(timing.trace, "other") + 1
+    assert timing.lag_ns[end].tolist() == [30, 30]
