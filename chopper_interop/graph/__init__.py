@@ -399,9 +399,8 @@ def build_graph(
         There are more vertices or edges than can be numbered.
     """
     src, dst, kind = edges
-    del (
-        edges
-    )  # of a large job each column is freed as soon as it is in order, if the caller has none
+    # of a large job each column is freed as soon as it is in order, if the caller has none
+    del edges
     n = len(node)
     row_numbers.require(n, "vertices of a graph")
     row_numbers.require(len(src), "edges of a graph")

@@ -303,9 +303,8 @@ def _anchors(trace: Trace, is_entered: Array) -> tuple[Array, Array]:
     """
     rank, kind = trace.array("rank"), trace.array("kind")
     parts = []
-    for rows in rank_batches.spans(
-        trace
-    ):  # of whole ranks, so that memory does not grow with their number
+    # of whole ranks, so that memory does not grow with their number
+    for rows in rank_batches.spans(trace):
         step = trace.integers("iteration", rows)
         inside = np.flatnonzero(step >= 0)
         node = inside + rows.start
@@ -390,9 +389,8 @@ def _shorten_waiting_hosts(  # columns
     """
     waits = np.flatnonzero(known.call_ns >= 0)
     handover = np.flatnonzero(kind[: len(known.call_ns)] == EdgeKind.HANDOVER)
-    ends = dst[
-        np.append(waits, handover)
-    ]  # endpoints that end a wait, and the host's own time until there
+    # endpoints that end a wait, and the host's own time until there
+    ends = dst[np.append(waits, handover)]
     own_ns = np.append(known.call_ns[waits], np.zeros_like(handover))
     ends_wait = np.zeros(endpoints, bool)
     ends_wait[ends] = True

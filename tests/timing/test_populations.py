@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chopper_interop.arrays import gather
+from chopper_interop.timing import latencies
 from chopper_interop.timing.populations import linear_quantiles, quantiles
 
 COUNT = 4
@@ -50,3 +51,16 @@ def test_the_largest_so_far_is_that_of_its_run(pairs):
     for k in range(COUNT):
         expected += np.maximum.accumulate(values[of == k]).tolist()
     assert gather.running_max(of, values).tolist() == expected
+
+
+@given(VALUES, st.data())
+def test_hosts_that_poll_go_on_as_those_of_their_population_do(pairs, data):
+    of, gap_ns = columns(pairs)
+    rested_ns = gap_ns * np.array(
+        data.draw(st.lists(st.integers(-1, 99), min_size=len(of), max_size=len(of))), np.int64
+    )
+    at_once = latencies.poll_returns(gap_ns, rested_ns, of, COUNT)
+    for k in range(COUNT):
+        own = of == k
+        alone = latencies.poll_returns(gap_ns[own], rested_ns[own], of[own] * 0, 1)
+        assert [column[own].tolist() for column in at_once] == [c.tolist() for c in alone]

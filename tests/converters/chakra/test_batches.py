@@ -16,7 +16,8 @@ from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.arrays import arrow
-from chopper_interop.converters.chakra.planning import batches, links
+from chopper_interop.converters.chakra.planning import batches, connected, links
+from chopper_interop.converters.chakra.planning.ranks import NodeRanks
 from chopper_interop.timing import unrecorded
 
 PROGRAMS = (
@@ -81,6 +82,26 @@ def test_ranks_with_more_to_do_with_each_other_than_communication_are_planned_al
         unpaired = trace.array("rank")[unrecorded.unpaired_rows(trace)]
         for rank in np.unique(unpaired).tolist():
             assert trace.rank_rows[rank] in rows
+
+
+def test_ranks_in_front_of_one_that_is_planned_alone_and_behind_it_are_not_planned_with_it(
+    tmp_path, monkeypatch
+):
+    trace = ci.read(unlike_ranks(tmp_path, 0))
+    rows = list(trace.rank_rows.values())
+    alone = np.arange(len(rows)) == 1
+    monkeypatch.setattr(batches, "_are_alone", lambda _: alone)
+    monkeypatch.setattr(batches, "_NODES", 1 << 30)
+    assert batches.batches(trace) == [rows[0], rows[1], slice(rows[2].start, rows[-1].stop)]
+
+
+def test_only_ranks_of_contradicting_clocks_lose_dependencies_against_the_order_of_starts():
+    """Nodes 0 and 1 of the first rank wait for each other; 2 of the other began before 3, for which it waits."""
+    src, dst = np.array([[0, 1, 3], [1, 0, 2]])
+    ranks = NodeRanks(2, np.array([0, 0, 1, 1]))
+    order, *pairs = connected._ordered(np.array([5, 6, 0, 9]), np.ones(4, bool), src, dst, ranks)
+    assert order.tolist() == [0, 1, 3, 2]
+    assert np.array(pairs).tolist() == [[0, 3], [1, 2]]
 
 
 def test_threads_are_idle_at_the_same_times_however_far_from_zero_these_are(tmp_path):
