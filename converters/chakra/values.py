@@ -57,9 +57,8 @@ def in_columns(et: EtFile, columns: dict[str, tuple[int, ...]], issues: IssueLog
     columns
         Name → field numbers of the values that fit.
     """
-    fits, named = np.zeros(
-        (2, len(et.attr_names) + 1, _FIELDS), np.bool_
-    )  # the last for -1, no name
+    # the last for -1, no name
+    fits, named = np.zeros((2, len(et.attr_names) + 1, _FIELDS), np.bool_)
     for number, name in enumerate(et.attr_names):
         if name in columns:
             named[number], fits[number, list(columns[name])] = True, True

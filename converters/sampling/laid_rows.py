@@ -155,7 +155,7 @@ class LaidPieces:
             self._put_waiting(1.0)
         forms = self._forms[k]
         if len(forms) > 1:
-            if forms[0].ndim or any(form.ndim or form != forms[0] for form in forms):
+            if any(form.ndim or form != forms[0] for form in forms):
                 parts = zip(forms, self._sizes, strict=True)
                 forms[0] = np.concatenate([np.broadcast_to(form, size) for form, size in parts])
             del forms[1:]

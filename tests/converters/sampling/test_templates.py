@@ -347,6 +347,14 @@ def test_counters_of_json_may_be_more_than_a_double_holds(value, tmp_path, monke
     assert outcome(path, Seed("amd-smi", "a.json", b"")) == by_layouts
 
 
+def test_pieces_of_several_windows_count_together(monkeypatch):
+    monkeypatch.setattr(pieces, "FEW", 3)
+    scanner = pieces.Scanner(encoded("a 1\na 2\na 3"))
+    begin, end = np.array([[0, 4, 8], [3, 7, 11]])
+    assert scanner.scan(begin[:2], end[:2]).template.tolist() == [-1, -1]
+    assert scanner.scan(begin[2:], end[2:]).template.tolist() == [0]
+
+
 def test_words_of_a_heading_in_other_columns_are_another_heading(tmp_path, monkeypatch):
     def rows(first: int, unit: str) -> str:
         lines = [f"{T + first} #Entity   POWER     SMCLK\n{T + first} ID        {unit}\n"]
