@@ -16,6 +16,7 @@ from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.analyses.methods.activity import counterparts
+from chopper_interop.analyses.methods.fleet.compared_job import ComparedJob
 from chopper_interop.analyses.methods.timing import paths, spans
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
@@ -34,6 +35,14 @@ def test_the_contract_of_analyses(demo: Path) -> None:
     from chopper_interop.analyses.stragglers import stragglers
 
     check_analysis(stragglers, read_once(demo / "kineto"))
+
+
+def test_a_rank_that_others_hardly_waited_for_is_slow_by_nothing() -> None:
+    job = object.__new__(ComparedJob)
+    job.threshold, job.min_gain_ns, job.clock_error_ns = 1.01, 10, 5
+    row = {"slowdown_factor": 1.5, "host_late_ns": 99}
+    for waited_ns, counts in ((None, True), (10, True), (9, False)):
+        assert set(job._is_slow(row | {"caused_wait_ns": waited_ns}, 99).values()) == {counts}
 
 
 @pytest.mark.parametrize(
