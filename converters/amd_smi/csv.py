@@ -15,7 +15,7 @@ from chopper_interop.converters.amd_smi.layout import (
     keys_of,
     names_of,
 )
-from chopper_interop.converters.amd_smi.row_reader import RowReader, no_time
+from chopper_interop.converters.amd_smi.row_reader import RowReader, is_unreadable, no_time
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.cells import CellColumn, ColumnBuilder, Rows
 from chopper_interop.converters.sampling.layouts import (
@@ -109,6 +109,8 @@ class _CsvReader(RowReader):
             return None
         by_name = dict(zip(block.names, cells, strict=True))
         time = by_name.pop(_TIME, "") if self.is_exact else ""
+        if is_unreadable(by_name.get(_TIME, "")):
+            return None
         layout = layout_of_row(
             [(by_name.get(name, ""), LARGEST[name]) for name in ROW_KEYS],
             block.values(cells),

@@ -20,7 +20,7 @@ import numpy as np
 from chopper_interop.arrays import Array
 from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi import layout
-from chopper_interop.converters.amd_smi.row_reader import RowReader, no_time
+from chopper_interop.converters.amd_smi.row_reader import RowReader, is_unreadable, no_time
 from chopper_interop.converters.sampling import faults, layouts, pieces, templates
 from chopper_interop.converters.sampling.cells import (
     LARGEST_EXACT,
@@ -270,6 +270,8 @@ def _layout_of(row: Any) -> layouts.Layout | None:
     if len(cells) < number or not is_plain or any(map(layouts.slots_in, cells)):
         return None
     wholes = [(str(row.get(name, "")), layout.LARGEST[name]) for name in layout.ROW_KEYS]
+    if is_unreadable(wholes[0][0]):
+        return None
     return layouts.layout_of_row(wholes, cells.items(), needed=layout.ROW_KEYS.index("gpu"))
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi.counters import LANES
+from chopper_interop.converters.amd_smi.layout import LARGEST, ROW_KEYS
 from chopper_interop.converters.sampling import lane_names
 from chopper_interop.converters.sampling.cells import (
     Cell,
@@ -20,7 +21,7 @@ from chopper_interop.converters.sampling.cells import (
     is_quantity,
 )
 from chopper_interop.converters.sampling.laid_columns import columns_of, keys_of_rows
-from chopper_interop.converters.sampling.text import NO_NUMBER
+from chopper_interop.converters.sampling.text import NO_NUMBER, whole_number
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ def no_time(text: str) -> int:
     if not _TIME.match(text):
         return NO_NUMBER
     return BEFORE_1970 if text.startswith("-") else UNREADABLE
+
+
+def is_unreadable(time: str) -> bool:
+    """True if a time is written that is none: such a row is read alone, which counts it by how it is written."""
+    return whole_number(time, LARGEST[ROW_KEYS[0]]) == NO_NUMBER != no_time(time.strip())
 
 
 @dataclass

@@ -71,10 +71,12 @@ JSON_WORDS = tuple(f'"{key}"'.encode() for key in ("gpu", "error", *sorted(_ENVE
 """Keys of which amd-smi's output as JSON has one: `Converter.json_words`."""
 ROCM_SMI_JSON_WORDS = (b'"card', b'"system"')
 """Keys of which rocm-smi's output as JSON has one: `Converter.json_words`."""
-_BLOCK = re.compile(r"(?:TIMESTAMP: \d+\s+)?GPU: \d+\s+(?:TIMESTAMP: \d+\s+)?([A-Z][A-Z0-9_ ]*):")
+_BLOCK = re.compile(
+    r"(?:TIMESTAMP: -?\d+\s+)?GPU: \d+\s+(?:TIMESTAMP: -?\d+\s+)?([A-Z][A-Z0-9_ ]*):"
+)
 """Start of the human-readable form with a block for each GPU, up to the first section."""
-_OTHER_BLOCK = re.compile(r"(?:TIMESTAMP: \d+\s+)?(?:CPU|CORE|NIC|SWITCH): \d+\s+[A-Z]")
-_FIRST_GPU = re.compile(r"^(?:TIMESTAMP: \d+\s+)?GPU: \d+\s*$", re.MULTILINE)
+_OTHER_BLOCK = re.compile(r"(?:TIMESTAMP: -?\d+\s+)?(?:CPU|CORE|NIC|SWITCH): \d+\s+[A-Z]")
+_FIRST_GPU = re.compile(r"^(?:TIMESTAMP: -?\d+\s+)?GPU: \d+\s*$", re.MULTILINE)
 _TABLE = re.compile(
     r"(?:TIMESTAMP +)?GPU +(?:XCP +)?(?:POWER|GPU_T|MEM_T|GFX|MEM|ENC|DEC|VRAM|PVIOL|SI)"
 )

@@ -11,13 +11,13 @@ from chopper_interop.arrays import Array
 from chopper_interop.converters.amd_smi import blocks, json
 from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi.layout import LARGEST, ROW_KEYS
-from chopper_interop.converters.amd_smi.row_reader import RowReader
+from chopper_interop.converters.amd_smi.row_reader import RowReader, is_unreadable, no_time
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.cells import ColumnBuilder, Rows, cell_of_text
 from chopper_interop.converters.sampling.layouts import Layout, layout_of_row, slots_in
 from chopper_interop.converters.sampling.starts import BEGIN, NO_MARK, STAMP, starts_of
 from chopper_interop.converters.sampling.templates import read_lines, read_pieces
-from chopper_interop.converters.sampling.text import encoded, whole_number, without_tabs
+from chopper_interop.converters.sampling.text import NO_NUMBER, encoded, whole_number, without_tabs
 from chopper_interop.converters.sampling.units import UNITS
 from chopper_interop.io.json_text import byte_table
 from chopper_interop.issues import IssueLog
@@ -28,7 +28,7 @@ _FIRST_BLOCK = re.compile(rf"^(?:{blocks.BLOCK.pattern}|TIMESTAMP: )", re.MULTIL
 _STAMP_IN_FRONT = re.compile(r"TIMESTAMP: ")
 _PROCESS = "PID"
 _GPU = ROW_KEYS.index("gpu")
-_ROW = re.compile(r"\s*\d+ ")
+_ROW = re.compile(r"\s*-?\d+ ")
 _UNIT = "|".join(re.escape(unit) for unit in sorted(UNITS, key=len, reverse=True))
 _CELL = re.compile(
     rf"\[[^\]]*\]|NOT ACTIVE|(?:[-+]?\d[\d.]*(?:/ *\d[\d.]*)?|N/A(?:/N/A)?)(?: (?:{_UNIT})(?=\s|$))?"
@@ -75,6 +75,8 @@ class _Table(RowReader):
             return None
         values = {head.lower(): cell for head, cell in zip(heads, cells, strict=True)}
         wholes = [(values.pop(name, ""), LARGEST[name]) for name in ROW_KEYS]
+        if is_unreadable(wholes[0][0]):
+            return None
         return layout_of_row(wholes, dict(_by_csv_keys(values)).items(), needed=_GPU)
 
     def line(self, text: str, number: int, *, is_complete: bool) -> None:
@@ -87,8 +89,10 @@ class _Table(RowReader):
         if stripped:
             _line(stripped, f"line {self.first_line + number - 1}", self, complete=is_complete)
 
-    def add(self, keys: tuple[int, ...], cells: Iterable[tuple[str, str]], at: str) -> None:
-        """Add a row; one that names no GPU is counted."""
+    def add(self, texts: Iterable[str], cells: Iterable[tuple[str, str]], at: str) -> None:
+        """Add a row, of which time, GPU and partition are as they are written; one that names no GPU is counted."""
+        time, *_ = texts
+        keys = tuple(whole_number(t, LARGEST[n]) for t, n in zip(texts, ROW_KEYS, strict=True))
         if keys[_GPU] < 0:
             self.lose(faults.NO_GPU, at)
             return
@@ -96,7 +100,8 @@ class _Table(RowReader):
             column = self.columns.setdefault(key, ColumnBuilder(key, place=place))
             column.add(self.rows, cell_of_text(text))
         self.processes.rows[keys[0], keys[_GPU]] = self.rows
-        self.row_keys[self.rows] = keys
+        stamp = no_time(time.strip()) if keys[0] == NO_NUMBER else keys[0]
+        self.row_keys[self.rows] = (stamp, *keys[1:])
         self.rows += 1
 
 
@@ -119,7 +124,7 @@ class _BlockTable(_Table):
         if len(read) != 1 or read[0].kind != "GPU" or issues.total():
             return None
         wholes, cells = _row_of_block(read[0])
-        if any(slots_in(key) for key, _ in cells):
+        if any(slots_in(key) for key, _ in cells) or is_unreadable(wholes[0]):
             return None
         self.is_watched |= bool(read[0].stamp)
         sizes = [(text, LARGEST[name]) for text, name in zip(wholes, ROW_KEYS, strict=True)]
@@ -210,8 +215,7 @@ def _add_blocks(read: list[blocks.Block], first: int, table: _Table) -> None:
             table.lose(own_faults.OTHER_PART, f"{at}: {block.kind}")
             continue
         texts, cells = _row_of_block(block)
-        keys = tuple(whole_number(t, LARGEST[n]) for t, n in zip(texts, ROW_KEYS, strict=True))
-        table.add(keys, cells, at)
+        table.add(texts, cells, at)
 
 
 def _row_of_block(block: blocks.Block) -> tuple[tuple[str, str, str], list[tuple[str, str]]]:
@@ -254,8 +258,8 @@ def _row(line: str, at: str, table: _Table, *, cut: object) -> None:
         table.issues.add(faults.CELL_CUT, 1, at)
         cells[-1] = ""
     values = {head.lower(): cell for head, cell in zip(table.heads, cells, strict=True)}
-    keys = tuple(whole_number(values.pop(name, ""), LARGEST[name]) for name in ROW_KEYS)
-    table.add(keys, _by_csv_keys(values), at)
+    texts = [values.pop(name, "") for name in ROW_KEYS]
+    table.add(texts, _by_csv_keys(values), at)
 
 
 def _process(line: str, at: str, table: _Table) -> None:

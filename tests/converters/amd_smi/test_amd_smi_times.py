@@ -99,3 +99,34 @@ def test_the_options_give_rows_a_time_whose_own_is_unreadable(tmp_path: Path) ->
         (START - 1) * 10**9,
         START * 10**9,
     ]
+
+
+def _table_of(stamps: range) -> str:
+    rows = (f"{stamp}  {gpu}  600 W\n" for stamp in stamps for gpu in range(8))
+    return "TIMESTAMP  GPU  POWER\n" + "".join(rows)
+
+
+def _blocks_of(stamps: range) -> str:
+    return "".join(
+        f"GPU: {gpu}\n    TIMESTAMP: {stamp}\n    POWER:\n        SOCKET_POWER: 600 W\n\n"
+        for stamp in stamps
+        for gpu in range(8)
+    )
+
+
+def _rows_of(stamps: range) -> str:
+    rows = (f"{stamp},{gpu},600\n" for stamp in stamps for gpu in range(8))
+    return "timestamp,gpu,socket_power\n" + "".join(rows)
+
+
+@pytest.mark.parametrize("text", [_table_of, _blocks_of, _rows_of])
+def test_times_before_1970_of_many_gpus_are_named(text, tmp_path: Path) -> None:
+    """Rows of one time, from three on, counted as without a time."""
+    path = tmp_path / "a.csv"
+    path.write_text(text(range(-START, 4 - START)))
+    with pytest.raises(ReadError, match="time is negative, before 1970"):
+        ci.read(path)
+    path.write_text(text(range(-START, 4 - START)) + text(range(START, START + 3)))
+    counts = {issue.code: issue.count for issue in ci.read(path).meta.issues}
+    assert (counts["time-before-1970"], counts["row-as-samples"]) == (32, 24)
+    assert "row-without-time" not in counts
