@@ -112,7 +112,7 @@ def annotation_columns(
     size, peer = integers(et, "comm_size", -1), _peers(et, is_gap)[keep]
     size = np.where(is_gap | has_integer(et, "npu"), -1, size)[keep]
     columns["bytes"] = arrow.negative_to_null(size)
-    columns["peer"] = arrow.negative_to_null(peer, pa.int32())
+    columns["peer"] = arrow.negative_to_null(np.where(peer < 1 << 31, peer, -1), pa.int32())
     for name in et.attr_names:
         declared = hub.ANNOTATION_TYPES.get(name)
         if declared is None or name in ("group", "peer", "collective"):

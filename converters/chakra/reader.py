@@ -51,7 +51,8 @@ METADATA_NODE = Fault.info_of_events(
     "et-metadata-node", "Nodes that hold facts about the trace are no operations."
 )
 UNREADABLE = Fault.loss(
-    "et-attribute-unreadable", "Attributes that are cut short, or have no name, were left out."
+    "et-attribute-unreadable",
+    "Attributes that are cut short, have no name, or have one beyond the first 4,096 names of a file, were left out.",
 )
 EMPTY_NODE = Fault.info_of_events(
     "et-node-empty", "Empty messages, at which MLCommons' readers stop, were left out."

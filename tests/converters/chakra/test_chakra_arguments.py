@@ -9,10 +9,14 @@ import pytest
 from google.protobuf import proto
 from hypothesis import given
 from hypothesis import strategies as st
+from protobuf_wire import framed
+from seeds.chakra import VERSION as VERSION_MESSAGE
+from seeds.chakra import node
 
+import chopper_interop as ci
 from chopper_interop import pipeline
 from chopper_interop.converters.chakra import arguments
-from chopper_interop.schemas.chakra import VERSION, message_class
+from chopper_interop.schemas.chakra import VERSION, NodeType, message_class
 from chopper_interop.trace import Trace
 
 INT32, INT64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
@@ -80,3 +84,15 @@ def test_a_value_of_a_later_schema_is_hexadecimal_digits(tmp_path: Path) -> None
     behind = b"".join(b"\x52" + bytes([len(a)]) + a for a in (text, number))
     trace = written(tmp_path / "job.0.et", [[("a", "int64_val", 1)]], behind)
     assert trace.args(0) == {"a": 1, "t": b"abc".hex(), "n": 5}
+
+
+@pytest.mark.parametrize("peer", [1 << 31, (1 << 63) - 1])
+def test_a_peer_that_no_rank_can_be_is_none(peer: int, tmp_path: Path) -> None:
+    """It ended in a defect of the program."""
+    path = tmp_path / "job.0.et"
+    sends = [
+        node(k, type_=NodeType.COMM_SEND, comm_dst=("int64_val", rank))
+        for k, rank in ((1, peer), (2, 3))
+    ]
+    path.write_bytes(b"".join(map(framed, [VERSION_MESSAGE, *sends])))
+    assert ci.read(path).nodes["peer"].to_pylist() == [None, 3]
