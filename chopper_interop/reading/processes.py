@@ -23,8 +23,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Lock
 from typing import Any
 
+from chopper_interop.errors import WriteError
 from chopper_interop.io import temporary
 
 _ALIGNMENT = 64
@@ -86,6 +88,7 @@ class _Process:
         self._pool: ProcessPoolExecutor | None = None
         self._pid = 0
         self._is_ended = False
+        self._lock = Lock()
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function in the process; raise `BrokenExecutor` if it dies of that."""
@@ -104,21 +107,23 @@ class _Process:
 
     def end(self) -> None:
         """End the process when it has nothing to do."""
-        if self._pool is not None:
-            self._pool.shutdown()
-        self._pool, self._pid = None, 0
+        with self._lock:  # a thread whose process dies and the one that shuts down: a second would close its files again
+            pool, self._pool, self._pid = self._pool, None, 0
+        if pool is not None:
+            pool.shutdown()
 
     def _started(self) -> ProcessPoolExecutor:
-        if self._pool is None:
+        pool = self._pool
+        if pool is None and not self._is_ended:
             # a fork would take over threads' locks in whatever state they are
             context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(1, context, _ignore_interrupts)
+            self._pool = pool = ProcessPoolExecutor(1, context, _ignore_interrupts)
             with _interrupts_blocked():
-                pid = self._pool.submit(os.getpid)
+                pid = pool.submit(os.getpid)
             self._pid = pid.result()
-        if self._is_ended:
+        if pool is None or self._is_ended:
             raise BrokenExecutor("the executor was shut down")
-        return self._pool
+        return pool
 
 
 @contextmanager
@@ -177,11 +182,18 @@ def store(folder: Path, function: Callable[..., Any], *arguments: Any) -> Stored
     result = function(*arguments)
     content = pickle.dumps(result, protocol=5, buffer_callback=buffers.append)
     places = []
-    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-        for buffer in buffers:
-            file.write(bytes(-file.tell() % _ALIGNMENT))
-            start = file.tell()
-            file.write(buffer.raw())
-            places.append((start, file.tell()))
-        file.write(bytes(1))  # an empty file cannot be mapped
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+            for buffer in buffers:
+                file.write(bytes(-file.tell() % _ALIGNMENT))
+                start = file.tell()
+                file.write(buffer.raw())
+                places.append((start, file.tell()))
+            file.write(bytes(1))  # an empty file cannot be mapped
+    except OSError as error:
+        raise WriteError(
+            f"what a process has read cannot be written: {error.strerror or error}",
+            path=folder.parent,
+            hint="name another folder for such files by TMPDIR",
+        ) from error
     return Stored(Path(file.name), tuple(places), content)

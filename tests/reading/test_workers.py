@@ -7,6 +7,7 @@ import sys
 import threading
 import weakref
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,13 +16,12 @@ from kineto_files import call, kernel, write
 import chopper_interop as ci
 from chopper_interop import registry, sources
 from chopper_interop.arrays import spill
-from chopper_interop.errors import ChopperError, InternalError, ReadError, UsageError
+from chopper_interop.errors import ChopperError, InternalError, ReadError, UsageError, WriteError
 from chopper_interop.io import inputs
 from chopper_interop.reading import processes, workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 PLUGIN = '''
 import os, signal
@@ -325,3 +325,34 @@ def test_an_error_waits_for_readers() -> None:
         reading = pool.executor.submit(is_over.wait, 0.05)
         raise ValueError("made")
     assert reading.done()
+
+
+def test_a_process_is_ended_once_by_threads_that_end_it_at_the_same_time() -> None:
+    """After Ctrl-C its pool was closed by two threads: status 70, a bad file descriptor."""
+    ended, both = [], threading.Event()
+
+    class Pool:
+        def shutdown(self) -> None:
+            ended.append(threading.get_ident())
+            both.wait(0.2)
+
+    place = processes._Process()
+    place._pool = Pool()  # type: ignore[assignment]
+    other = threading.Thread(target=place.end)
+    other.start()
+    place.end()
+    both.set()
+    other.join()
+    assert len(ended) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux' device that is always full")
+def test_a_full_disk_names_the_folder_of_what_was_read(tmp_path: Path, monkeypatch) -> None:
+    """The line said that the standard output could not be written."""
+
+    def full(**_: Any) -> Any:
+        return Path("/dev/full").open("wb", buffering=0)
+
+    monkeypatch.setattr(processes.tempfile, "NamedTemporaryFile", full)
+    with pytest.raises(WriteError, match=r"cannot be written: No space left on device.*TMPDIR"):
+        processes.store(tmp_path / "run", bytes, 3)
