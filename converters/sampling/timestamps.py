@@ -44,8 +44,10 @@ _FORMATS = (
     rf"{_WEEKDAY} +{_DAY} +{_MONTH} +{_YEAR} +{_CLOCK}{_HALF}(?: +{_ZONE})?",
     r"(?P<epoch>\d{10}|\d{13}|\d{16}|\d{19})(?:\.(?P<decimals>\d*))?",
 )
+_NO_SIGN = r"(?<!^-)(?<![^\w-]-)"
+"""Not behind a minus that is a sign: not one of several, nor one between a label and the time."""
 _LABELLED = tuple(
-    rf"\W*(?:(?:time|date|timestamp)\w*\s*[:=]?\s*)?\W*{form}\W*" for form in _FORMATS
+    rf"\W*(?:(?:time|date|timestamp)\w*\s*[:=]?\s*)?\W*{_NO_SIGN}{form}\W*" for form in _FORMATS
 )
 _EPOCH_UNITS = {10: (SECOND, 0), 13: (MILLISECOND, 3), 16: (1_000, 6), 19: (1, 9)}
 """Digits of a present-day time before its decimal point → its unit in nanoseconds, and the decimals

@@ -85,6 +85,11 @@ def test_decimal_seconds() -> None:
         ("2025-08-07 16:58:23,25", T * SECOND + SECOND // 4, False, True),
         ("Thu Aug 7 04:58:23 PM UTC 2025", T * SECOND, True, False),
         ("Thu 07 Aug 2025 04:58:23 PM UTC", T * SECOND, True, False),
+        ("--- 1754585903 ---", T * SECOND, True, False),
+        ("---1754585903---", T * SECOND, True, False),
+        ("time-1754585903", T * SECOND, True, False),
+        ("-1754585903", None, None, None),  # it was 1754585903
+        ("Time: -1754585903.5", None, None, None),
         ("Do 7. Aug 16:58:23 CEST 2025", None, None, None),
         ("card0,35.0", None, None, None),
         ("2025-13-45 16:58:23", None, None, None),
