@@ -17,7 +17,7 @@ NO_TIME = Fault.loss_of_events(
 )
 STAMP_UNKNOWN = Fault.loss_of_events(
     "stamp-not-understood",
-    "Rows whose time is written in a way that is not understood, or that may "
+    "Rows whose time is written in a way that is not understood, is a date before 1970, or may "
     "be read as two different days (05/01/2024), were left out. Write times as 2024/05/01 "
     "12:34:56.789, in ISO 8601 or as epoch seconds.",
 )
