@@ -16,8 +16,8 @@ Perfetto
 rocprofv3 JSON, v3_json_mi350x: Perfetto             38       1.1
 Perfetto, made of ddp_resnet_4rank_amd: Parquet      90       7.7
 ET, made of misc/rank0 9 times: Parquet              238      3.1
-a day of 8 GPUs at 10 Hz, with a small trace:        408, 226 5.1; 4.0
-amd-smi CSV; rocm-smi CSV: Perfetto
+amd-smi CSV of a day, 8 GPUs at 10 Hz: Perfetto      408      5.1
+rocm-smi CSV of a day, 8 GPUs at 10 Hz: Perfetto     226      4.0
 ===================================================  =======  =============
 
 A Kineto file takes less than its size, as of its text only arguments stay; one that is damaged so that what follows

@@ -130,8 +130,8 @@ def _installed() -> tuple[Array, Any]:
     os.register_at_fork(after_in_child=partial(_after_fork, state))
     address = file_code.addresses()
     allocators = [
-        _Allocator(state.ctypes.data, *(address[name] for name in names))
-        for names in (_OF_NUMPY, _OF_PYTHON)
+        _Allocator(state.ctypes.data, *(address[function] for function in functions))
+        for functions in (_OF_NUMPY, _OF_PYTHON)
     ]
     handler = _Handler(b"chopper_interop", 1, allocators[0])
     for kept in (state, names, allocators, handler):

@@ -155,7 +155,7 @@ class _Lists(NamedTuple):
 
 
 _ATTRIBUTES = {
-    "attr_node": np.int32, "attr_name": np.int16, "attr_field": np.int32, "attr_value": np.int64,
+    "attr_node": np.int32, "attr_name": np.int32, "attr_field": np.int32, "attr_value": np.int64,
     "attr_len": np.int32,
 }  # fmt: skip
 """Types of the columns of attributes, of which a node has ten."""

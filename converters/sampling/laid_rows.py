@@ -42,8 +42,6 @@ from chopper_interop.issues import Fault
 
 _TEXTS = 1 << 8
 """Numbers of kind `OTHER` that there is room for at first (chosen: the parts of addresses, which have zeros in front)."""
-
-
 _TOGETHER = 1 << 12
 """Pieces that are put into columns at once. Chosen: each column takes some 10 us, as long as a few thousand of its numbers."""
 _ROOM = 1.02
