@@ -1,0 +1,134 @@
+"""Slack and drag of random jobs, against what a change of one node does to the end of the job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import chopper_interop as ci
+from chopper_interop.build import TraceBuilder
+from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
+from chopper_interop.timing.model import timing_of
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays import Array
+    from chopper_interop.timing.model import Timing
+
+Program: TypeAlias = list[tuple[str, int, int, int]]
+Late: TypeAlias = list[list[int]]
+
+operations = st.tuples(
+    st.sampled_from(["kernel", "kernel", "all_reduce"]),
+    st.integers(0, 1),  # the stream
+    st.integers(0, 6),  # time before it
+    st.integers(0, 12),  # its own time
+)
+programs = st.lists(operations, min_size=1, max_size=8)
+delays = st.lists(st.integers(0, 9), min_size=12, max_size=12)
+
+
+def job(program: Program, late: Late) -> ci.Trace:
+    """Ranks that run one program, each later in its own way; collectives begin to transfer with their last member."""
+    builder = TraceBuilder()
+    everyone = range(len(late))
+    group = builder.group("", list(everyone), "pg", "nccl")
+    lane = {
+        (rank, stream): builder.lane(rank, LaneKind.STREAM, stream, f"stream {stream}", 0)
+        for rank in everyone
+        for stream in (0, 1)
+    }
+    free = dict.fromkeys(lane, 0)
+    launches, meetings, called = [], [], dict.fromkeys(everyone, 0)
+    for i, (what, stream, gap, dur) in enumerate(program):
+        start = {}
+        for rank in everyone:
+            thread = builder.lane(rank, LaneKind.THREAD, 9, "thread")
+            begin = called[rank] + late[rank][-1 - i]
+            call = builder.nodes(
+                kind=int(Kind.RUNTIME),
+                name="launch",
+                rank=rank,
+                lane=thread,
+                ts=np.array([begin]),
+                dur=1,
+            )
+            called[rank] = begin + 1
+            start[rank] = max(free[rank, stream], begin + 1) + gap, call
+        meets = max(ts for ts, _ in start.values())
+        members = []
+        for rank, (ts, call) in start.items():
+            own = dur + late[rank][i]
+            is_comm = what != "kernel"
+            end = meets + own if is_comm else ts + own
+            stated = {
+                "collective": pa.array([what]),
+                "group": group,
+                "instance": pa.array([i], pa.int32()),
+            }
+            work = builder.nodes(
+                kind=int(Kind.COMM if is_comm else Kind.KERNEL), name=f"{what} {i}", rank=rank,
+                lane=lane[rank, stream], ts=np.array([ts]), dur=end - ts, **(stated if is_comm else {}),
+            )  # fmt: skip
+            free[rank, stream] = end
+            launches.append((call, work))
+            members.append((ts, work))
+        last = max(members)[1]
+        meetings += [(last, work) for _, work in members if what != "kernel" and work != last]
+    for pairs, kind in ((launches, EdgeKind.LAUNCH), (meetings, EdgeKind.COMM)):
+        src, dst = np.array(pairs, np.int32).reshape(-1, 2).T
+        builder.edges(src, dst, int(kind))
+    return builder.finish()
+
+
+def end_of(timing: Timing, lag: Array) -> int:
+    """End of the job with these lags: the longest path, vertex by vertex."""
+    graph, time = timing.graph, timing.at_ns.tolist()
+    entered: dict[int, list[int]] = {}
+    for v in graph.order.tolist():
+        if v in entered:
+            time[v] = max(entered[v]) + int(timing.delay_ns[v])
+        for e in range(int(graph.first[v]), int(graph.first[v + 1])):
+            entered.setdefault(int(graph.after[e]), []).append(time[v] + int(lag[e]))
+    connected = (timing.binding >= 0) | (np.diff(graph.first) > 0)
+    return max(time[v] for v in np.flatnonzero(connected).tolist())
+
+
+def own_edges(timing: Timing, node: int) -> Array:
+    """Mask of the edges along which a node's own time passes: of a member of a collective those of the whole transfer."""
+    graph = timing.graph
+    end = 2 * node + 1
+    own = (graph.after == end) & ((graph.kind == EdgeKind.DURATION) | (graph.kind == EdgeKind.COMM))
+    barriers = np.unique(graph.src[own & (graph.src >= timing.barriers.start)])
+    return own | np.isin(graph.src, barriers)
+
+
+@settings(max_examples=60)
+@given(programs, st.lists(delays, min_size=1, max_size=3))
+def test_drag_is_what_the_job_gains_without_a_node(program: Program, late: Late) -> None:
+    """Of a collective: without its transfer, which ends for all members at once."""
+    trace = job(program, late)
+    timing = timing_of(trace)
+    drag = ci.analyze(trace, "critical_path").annotate(trace).to_pandas()["drag_ns"]
+    as_measured = end_of(timing, timing.lag_ns)
+    for node in np.flatnonzero(drag.notna()).tolist():
+        lag = timing.lag_ns.copy()
+        lag[own_edges(timing, node)] = 0
+        assert as_measured - end_of(timing, lag) == drag[node], (node, trace.names())
+
+
+@settings(max_examples=60)
+@given(programs, st.lists(delays, min_size=1, max_size=3))
+def test_a_node_may_end_later_by_its_slack_and_no_more(program: Program, late: Late) -> None:
+    trace = job(program, late)
+    timing = timing_of(trace)
+    slack = ci.analyze(trace, "critical_path").annotate(trace).to_pandas()["slack_ns"]
+    as_measured = end_of(timing, timing.lag_ns)
+    for node in np.flatnonzero(slack.notna()).tolist():
+        into = timing.graph.after == 2 * node + 1
+        for more, moved in ((0, 0), (1, 1)):
+            lag = timing.lag_ns + np.where(into, int(slack[node]) + more, 0)
+            assert end_of(timing, lag) == as_measured + moved, (node, more)
