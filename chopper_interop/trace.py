@@ -219,7 +219,7 @@ class Trace(TraceTables):
         kinds
             Only edges of these kinds, by `EdgeKind` or name.
         max_nodes
-            Refuse more nodes than this: networkx takes 1.5 kB for each.
+            Refuse more nodes than this: networkx takes 2.7 kB for each, with its edges.
 
         Raises
         ------
@@ -236,7 +236,6 @@ class Trace(TraceTables):
         >>> nx.dag_longest_path(graph, weight="gap_ns")
         [3, 4]
         """
-        from chopper_interop import pandas_view
         from chopper_interop.graph import networkx_view
 
         trace = self if rank is None else self.rank(rank)
@@ -245,5 +244,5 @@ class Trace(TraceTables):
                 f"{trace.nodes.num_rows:,} nodes are more than max_nodes={max_nodes:,}",
                 hint="choose a rank or raise max_nodes",
             )
-        nodes = trace.to_pandas().drop(columns=pandas_view.SELF_NS)
+        nodes = trace.nodes.drop_columns(["args_at", "args_len"])
         return networkx_view.to_networkx(nodes, trace.graph(kinds))

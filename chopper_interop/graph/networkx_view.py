@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import networkx as nx
+import numpy as np
 
-from chopper_interop.schemas.kinds import EdgeKind
+from chopper_interop.arrays import arrow
+from chopper_interop.schemas.kinds import EdgeKind, Kind
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
 
     from chopper_interop.graph import Graph
 
 
-def to_networkx(nodes: pd.DataFrame, graph: Graph) -> nx.DiGraph[int]:
-    """Convert a graph; known values of the columns of `nodes` become attributes.
+def to_networkx(nodes: pa.Table, graph: Graph) -> nx.DiGraph[int]:
+    """Convert a graph; known values of the columns of `nodes` become attributes, integers as integers.
 
     Attributes of the graph itself are `name`, `clock`, `origin_ns`, `left_out` and, as JSON, `clocks`:
     how the sources' clocks were aligned (`Meta.clocks`).
@@ -29,12 +31,13 @@ def to_networkx(nodes: pd.DataFrame, graph: Graph) -> nx.DiGraph[int]:
         clocks=msgspec.json.encode(meta.clocks).decode(),
         left_out=graph.left_out,
     )
-    result.add_nodes_from(range(len(nodes)))
-    for column in nodes.columns:
-        known = nodes[column].notna()
-        values = nodes.loc[known, column]
-        for i, value in zip(values.index.tolist(), values.tolist(), strict=True):
-            result.nodes[i][str(column)] = value
+    result.add_nodes_from(range(nodes.num_rows))
+    kinds_of_nodes = {int(k): k.name.lower() for k in Kind}
+    for name, chunks in zip(nodes.column_names, nodes.columns, strict=True):
+        column = arrow.single_chunk(chunks)
+        known = np.flatnonzero(arrow.is_valid(column)).tolist()
+        for i, value in zip(known, column.drop_null().to_pylist(), strict=True):
+            result.nodes[i][name] = kinds_of_nodes[value] if name == "kind" else value
     names = {int(k): k.name.lower() for k in EdgeKind}
     edges = (graph.src, graph.after, graph.kind, graph.gap_ns)
     for src, dst, kind, gap_ns in zip(*(column.tolist() for column in edges), strict=True):

@@ -257,6 +257,16 @@ def test_graphml_is_what_networkx_has(job: ci.Trace, tmp_path: Path) -> None:
     assert not (tmp_path / "never.graphml").exists()
 
 
+def test_integers_of_some_nodes_stay_integers(tmp_path: Path) -> None:
+    """Pandas has floating-point numbers for a column that not all nodes have: 2^53 + 1 is none of these."""
+    trace = tiny_trace()
+    rows, large = trace.nodes.num_rows, 2**53 + 1
+    flops = pa.array([large] + [None] * (rows - 1), pa.int64())
+    ci.write(trace.with_columns(flops=flops), tmp_path / "x.graphml")
+    read = nx.read_graphml(tmp_path / "x.graphml", node_type=int)
+    assert [(i, n["flops"]) for i, n in read.nodes(data=True) if "flops" in n] == [(0, large)]
+
+
 def test_columns_of_others_may_hold_lists(tmp_path: Path) -> None:
     """As an own Parquet folder may have them after another program changed it."""
     trace = tiny_trace()
