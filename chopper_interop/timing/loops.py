@@ -203,6 +203,7 @@ def min_parallel_slack(  # noqa: C901, PLR0913, PLR0917 # one loop over columns
     at: Array,
     late: Array,
     ends: Array,
+    start: int,
     end: int,
     path: Array,
     path_src: Array,
@@ -233,8 +234,8 @@ def min_parallel_slack(  # noqa: C901, PLR0913, PLR0917 # one loop over columns
         As `latest_times` gives it for the window.
     ends
         Mask of the vertices that the window may end with.
-    end
-        End of the window.
+    start, end
+        Of the window.
     path
         Edges of the path, first ones first.
     path_src
@@ -250,6 +251,11 @@ def min_parallel_slack(  # noqa: C901, PLR0913, PLR0917 # one loop over columns
     cuts, path_edge = _cuts_before(path_src, position, m)
     table = _range_table(size)
     entered = np.zeros(m + 1, np.bool_)  # by an edge from within the window
+    if size and position[path_src[0]] == 0:
+        _enter_from_before(
+            first, after, lag, at, late, start, path[0], path_src[0], first_barrier, position, cuts,
+            entered, table,
+        )  # fmt: skip
     for k in range(m):
         v = order[k]
         p = k + 1
@@ -276,6 +282,41 @@ def min_parallel_slack(  # noqa: C901, PLR0913, PLR0917 # one loop over columns
     for v in order:
         position[v] = 0
     return _lowest(table, size)
+
+
+@jit
+def _enter_from_before(  # noqa: PLR0913, PLR0917 # one loop over columns
+    first: Array,
+    after: Array,
+    lag: Array,
+    at: Array,
+    late: Array,
+    start: int,
+    edge: int,
+    src: int,
+    first_barrier: int,
+    position: Array,
+    cuts: Array,
+    entered: Array,
+    table: Array,
+) -> None:
+    """Let a path's first edge, whose source is before the window, not count as another way that begins in it.
+
+    Nor do other transfers from the same barrier, which shrink as the path's edge does, by what is in the window::
+
+        window             |--------------
+        path      barrier ---------o---        its edge 0, behind whose source the first cut is
+        member    barrier ------------o--      shrinks too: its slack, and what it takes in the window
+    """
+    for e in range(first[src], first[src + 1]):
+        p = position[after[e]]
+        if p > 0 and (e == edge or src >= first_barrier):
+            entered[p] = True
+            if e != edge:
+                end = at[after[e]]
+                slack = late[after[e]] - end
+                _lower(table, 0, 1, slack + min(lag[e], end - start))
+                _lower(table, 1, cuts[p], slack)
 
 
 @jit

@@ -6,15 +6,21 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from programs import families, kineto
+from programs.simulation import simulate
 
 import chopper_interop as ci
+from chopper_interop.analyses.methods.timing import spans
 from chopper_interop.build import TraceBuilder
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from chopper_interop.arrays import Array
     from chopper_interop.timing.model import Timing
 
@@ -84,8 +90,8 @@ def job(program: Program, late: Late) -> ci.Trace:
     return builder.finish()
 
 
-def end_of(timing: Timing, lag: Array) -> int:
-    """End of the job with these lags: the longest path, vertex by vertex."""
+def times_of(timing: Timing, lag: Array) -> list[int]:
+    """Time of each vertex with these lags: the longest path to it, vertex by vertex."""
     graph, time = timing.graph, timing.at_ns.tolist()
     entered: dict[int, list[int]] = {}
     for v in graph.order.tolist():
@@ -93,7 +99,13 @@ def end_of(timing: Timing, lag: Array) -> int:
             time[v] = max(entered[v]) + int(timing.delay_ns[v])
         for e in range(int(graph.first[v]), int(graph.first[v + 1])):
             entered.setdefault(int(graph.after[e]), []).append(time[v] + int(lag[e]))
-    connected = (timing.binding >= 0) | (np.diff(graph.first) > 0)
+    return time
+
+
+def end_of(timing: Timing, lag: Array) -> int:
+    """End of the job with these lags."""
+    time = times_of(timing, lag)
+    connected = (timing.binding >= 0) | (np.diff(timing.graph.first) > 0)
     return max(time[v] for v in np.flatnonzero(connected).tolist())
 
 
@@ -132,3 +144,29 @@ def test_a_node_may_end_later_by_its_slack_and_no_more(program: Program, late: L
         for more, moved in ((0, 0), (1, 1)):
             lag = timing.lag_ns + np.where(into, int(slack[node]) + more, 0)
             assert end_of(timing, lag) == as_measured + moved, (node, more)
+
+
+FAMILIES = (
+    "gpu_bound", "pipeline", "streams", "fsdp", "ddp", "host_bound", "threads", "forks", "polls", "copies", "backlog",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_drag_is_what_a_step_gains_whatever_runs_into_it(tmp_path: Path, family: str) -> None:
+    """Work of the step before may still run, and gains what it takes within the step; what waits for it does not move."""
+    trace = ci.read(*kineto.write(simulate(getattr(families, family)(14_100)), tmp_path))
+    timing, judged = timing_of(trace), 0
+    steps = spans.spans_of_timing(timing, "each")
+    start, end = steps.starts(timing.at_ns).tolist(), steps.ends(timing.at_ns).tolist()
+    for k, step in enumerate(steps.iteration.tolist()):
+        result = ci.analyze(trace, "critical_path", steps=str(step))
+        drag, ends = result.annotate(trace).to_pandas()["drag_ns"], steps.may_end_with(k)
+        src, after = timing.graph.src, timing.graph.after
+        within_ns = timing.at_ns[after] - np.maximum(timing.at_ns[src], start[k])
+        for node in np.flatnonzero(drag.notna()).tolist()[::3]:
+            lag, own = timing.lag_ns.copy(), own_edges(timing, node)
+            lag[own] -= np.minimum(lag, within_ns)[own]
+            time = times_of(timing, lag)
+            assert end[k] - max(time[v] for v in ends.tolist()) == drag[node], (step, node)
+            judged += 1
+    assert judged

@@ -185,7 +185,7 @@ class _Collector:
         src = graph.sources(edges)
         parallel_slack = loops.min_parallel_slack(
             order, graph.first, graph.after, timing.lag_ns, timing.delay_ns, at, late,
-            self._ends, path.end_ns, edges, src, timing.barriers.start, self._position,
+            self._ends, path.start_ns, path.end_ns, edges, src, timing.barriers.start, self._position,
         )  # fmt: skip
         dur, near_nodes, near_work_ns = graph.trace.array("dur"), 0, 0
         for begin in range(0, len(order), _BLOCK):

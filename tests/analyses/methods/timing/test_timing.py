@@ -122,6 +122,7 @@ def test_drag_and_slack_are_those_of_brute_force(dag) -> None:
         at,
         late,
         np.ones(len(at), bool),
+        int(at.min()),
         end,
         path,
         src[path],
