@@ -212,8 +212,9 @@ class _Collector:
         """
         timing, graph = self._timing, self._timing.graph
         kind, dst = graph.kind[edges], graph.after[edges]
+        is_end = (dst % 2 == 1) & (dst < timing.barriers.start)
         is_work = self._work[graph.node[dst]] & (
-            (kind == EdgeKind.DURATION) | ((kind == EdgeKind.COMM) & (dst % 2 == 1))
+            (kind == EdgeKind.DURATION) | ((kind == EdgeKind.COMM) & is_end)
         )
         node = np.where(src >= timing.barriers.start, graph.node[src], graph.node[dst])
         within = timing.at_ns[dst] - np.maximum(timing.at_ns[src], start_ns)
