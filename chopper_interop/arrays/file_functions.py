@@ -19,13 +19,21 @@ from chopper_interop.arrays.file_state import (
     IS_ON,
     ITSELF,
     LEAST,
+    LINE,
+    LONGEST_LINE,
     LONGEST_NAME,
+    LOOK_US,
     MOST_FILES,
+    MOST_RESIDENT,
     NAME,
     PATTERN,
+    REASON,
     REFUSED,
+    REST,
     SIZE,
     SPARE,
+    STATM,
+    USUAL,
 )
 
 _UNUSED_PART = 8
@@ -36,14 +44,15 @@ _MOST_SPARE = 1 << 30
 that were written to disk the system reads what is overwritten then."""
 _PAGE = 1 << 12
 """Least size of pages, at multiples of which mappings begin."""
-_THREADS = 64
-"""Threads that may make a file at a time (chosen)."""
 
 _njit: Any = numba.njit
 _cfunc: Any = numba.cfunc
 types: Any = numba_types
 _word, _int = types.uint64, types.int32
 _State = types.CPointer(types.int64)
+_WORD_BYTES = 8
+_RESIDENT_COLUMN = 3
+"""Number in ``statm`` that is that of resident pages of files."""
 _READ_WRITE, _SHARED, _DONTNEED = 3, 1, 4
 """``PROT_READ | PROT_WRITE``, ``MAP_SHARED`` and ``MADV_DONTNEED`` of Linux."""
 _INTERRUPTED = int(errno.EINTR)
@@ -73,6 +82,10 @@ _memset = _external("memset", _word, _word, _int, _word)
 _lock = _external("pthread_mutex_lock", _int, _word)
 _unlock = _external("pthread_mutex_unlock", _int, _word)
 _holds_lock = _external("PyGILState_Check", _int)
+_error = _external("__errno_location", types.CPointer(_int))
+_sleep_us = _external("usleep", _int, types.uint32)
+_read_at = _external("pread", types.int64, _int, _word, _word, types.int64)
+_number = _external("strtol", types.int64, _word, _word, _int)
 
 
 def _compiled(function: Callable[..., Any]) -> Any:
@@ -91,23 +104,45 @@ def _taken(state: Any, size: Any) -> Any:
 
     0 if there is no room.
     """
-    wanted = types.int64(size)
     _lock(_word(state[ITSELF]))
-    address = _word(0)
+    address = _unused(state, size)
+    if address == 0:
+        address = _added(state, size)
+    _unlock(_word(state[ITSELF]))
+    return address
+
+
+@_compiled
+def _taken_zeros(state: Any, size: Any) -> Any:
+    """Address of so many zeros of a file, as `_taken`; those of a new file are not touched."""
+    _lock(_word(state[ITSELF]))
+    used = _unused(state, size)
+    address = _added(state, size) if used == 0 else used
+    _unlock(_word(state[ITSELF]))
+    return _memset(used, _int(0), size) if used != 0 else address
+
+
+@_compiled
+def _unused(state: Any, size: Any) -> Any:
+    """Take a file that no array uses; 0 if none has about that size. For the thread that has the mutex."""
+    wanted = types.int64(size)
     for at in range(state[COUNT] - 1, -1, -1):
         unused = -state[SIZE + at]
         if wanted <= unused <= wanted + wanted // _UNUSED_PART:
             state[SIZE + at] = unused
             state[SPARE] -= unused
-            address = _word(state[ADDRESS + at])
-            break
-    if address == 0:
-        address = _new_file(state, size)
-        if address != 0:
-            at = state[COUNT]
-            state[ADDRESS + at], state[SIZE + at] = types.int64(address), wanted
-            state[COUNT] = at + 1
-    _unlock(_word(state[ITSELF]))
+            return _word(state[ADDRESS + at])
+    return _word(0)
+
+
+@_compiled
+def _added(state: Any, size: Any) -> Any:
+    """Take a new file, as `_new_file`. For the thread that has the mutex."""
+    address = _new_file(state, size)
+    if address != 0:
+        at = state[COUNT]
+        state[ADDRESS + at], state[SIZE + at] = types.int64(address), types.int64(size)
+        state[COUNT] = at + 1
     return address
 
 
@@ -118,7 +153,7 @@ def _new_file(state: Any, size: Any) -> Any:
     _memcpy(name, _word(state[PATTERN]), _word(LONGEST_NAME))
     file = _make_file(name, _int(_UNHEARD))
     if file < 0:
-        state[REFUSED] = types.int64(size)
+        state[REFUSED], state[REASON] = types.int64(size), types.int64(_error()[0])
         return _word(0)
     _unlink(name)
     address = ~_word(0)
@@ -128,10 +163,13 @@ def _new_file(state: Any, size: Any) -> Any:
         status = _fallocate(file, types.int64(0), types.int64(size))
     if status == 0:
         address = _mmap(_word(0), size, _int(_READ_WRITE), _int(_SHARED), file, types.int64(0))
-    else:
-        state[REFUSED] = types.int64(size)
+        if address == ~_word(0):
+            status = _error()[0]
     _close(file)
-    return _word(0) if address == ~_word(0) else address
+    if address == ~_word(0):
+        state[REFUSED], state[REASON] = types.int64(size), types.int64(status)
+        return _word(0)
+    return address
 
 
 @_compiled
@@ -185,15 +223,19 @@ def _remove(state: Any, at: Any) -> None:
 @_compiled
 def _is_large(state: Any, size: Any) -> Any:
     """Return True if memory of so many bytes is taken of a file."""
-    return (
-        state[IS_ON] != 0 and size >= _word(state[LEAST]) and state[COUNT] < MOST_FILES - _THREADS
-    )
+    return state[IS_ON] != 0 and size >= _word(state[LEAST]) and state[COUNT] < MOST_FILES
 
 
 @_called(_word(_State, _word))
 def _allocate(state: Any, size: Any) -> Any:
     """Return memory whose values are not set, as ``malloc``."""
     return _taken(state, size) if _is_large(state, size) else _malloc(max(size, _word(1)))
+
+
+@_called(_word(_State, _word))
+def _allocate_file(state: Any, size: Any) -> Any:
+    """Return memory of a file, whether or not arrays of analyses are made in files."""
+    return _taken(state, size)
 
 
 @_called(_word(_State, _word))
@@ -210,8 +252,7 @@ def _allocate_zeros(state: Any, count: Any, size: Any) -> Any:
     # a product of more than 64 bits is left to the C library, which refuses it
     is_sound = size != 0 and count < _word(1 << 62) // size
     if is_sound and _is_large(state, count * size):
-        address = _taken(state, count * size)
-        return _memset(address, _int(0), count * size) if address != 0 else address
+        return _taken_zeros(state, count * size)
     return _calloc(max(count, _word(1)), max(size, _word(1)))
 
 
@@ -241,13 +282,56 @@ def _give_back(state: Any, address: Any) -> None:
         _free(address)
 
 
-@_called(types.void(_State))
-def _release(state: Any) -> None:
+@_compiled
+def _unmap_all(state: Any) -> None:
     """Unmap the pages of all files until they are needed again."""
     _lock(_word(state[ITSELF]))
     for at in range(state[COUNT]):
         _madvise(_word(state[ADDRESS + at]), _word(abs(state[SIZE + at])), _int(_DONTNEED))
     _unlock(_word(state[ITSELF]))
+
+
+@_called(types.void(_State))
+def _release(state: Any) -> None:
+    """Unmap the pages of all files until they are needed again."""
+    _unmap_all(state)
+
+
+@_compiled
+def _resident(state: Any) -> Any:
+    """Pages of files that are resident, which Linux's ``statm`` has; 0 if it cannot be read."""
+    state[REST] = state[LINE]
+    if _read_at(_int(state[STATM]), _word(state[LINE]), _word(LONGEST_LINE), types.int64(0)) <= 0:
+        return types.int64(0)
+    pages = types.int64(0)
+    for _ in range(_RESIDENT_COLUMN):
+        pages = _number(_word(state[REST]), _word(state[ITSELF] + _WORD_BYTES * REST), _int(10))
+    return pages
+
+
+@_called(types.void(_State))
+def _begin(state: Any) -> None:
+    """Begin with what is resident when no page of these files is."""
+    _unmap_all(state)
+    state[USUAL] = _resident(state)
+
+
+@_called(_word(_State))
+def _watch(state: Any) -> Any:
+    """Unmap pages of files whenever too many are resident, as long as arrays are made in files.
+
+    A thread calls it, which knows nothing of Python.
+    """
+    most = state[MOST_RESIDENT]
+    while state[IS_ON] != 0:
+        _sleep_us(types.uint32(state[LOOK_US]))
+        if _resident(state) > state[USUAL] + most:
+            _unmap_all(state)
+            left = _resident(state)
+            # more of others: unmapping at each look would be in vain
+            if left < state[USUAL] or left > state[USUAL] + most // 2:
+                state[USUAL] = left
+    return _word(0)
 
 
 @_called(types.void(_State))
@@ -264,7 +348,8 @@ def _drop(state: Any) -> None:
 FUNCTIONS = {
     function.__name__: function
     for function in (
-        _allocate, _allocate_unlocked, _allocate_zeros, _zeros_in_memory, _resize, _give_back, _release, _drop
+        _allocate, _allocate_file, _allocate_unlocked, _allocate_zeros, _zeros_in_memory, _resize, _give_back,
+        _release, _begin, _watch, _drop,
     )
 }  # fmt: skip
 """Functions by their names, without which nothing calls the others."""

@@ -6,7 +6,8 @@ the process itself needs memory for some ranks at a time. Files have no name, an
 
 What joins, analyses and writes such a job makes further arrays of that size. Within `scratch` all that are large lie in
 files: those of numpy and of compiled loops, whose code knows nothing of it (`file_allocator`). Pages at which a process
-has looked count as its memory until they are unmapped, though the kernel may drop them: a thread unmaps them when they are many.
+has looked count as its memory until they are unmapped, though the kernel may drop them: a thread of machine code unmaps them
+when they are many. Where there is no such allocator, as on other systems, columns lie in files that Python maps.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -62,15 +62,18 @@ second an array has eight bytes for each of four million nodes; those of one ran
 these were a hundred gigabytes that 64 ranks wrote."""
 _FRESH_BYTES = 1 << 20
 """Bytes from which zeros are pages of their own. Chosen: the two calls that takes cost less than clearing as many bytes."""
-_RESIDENT_BYTES = 1 << 29
-"""Bytes of pages of files that may be resident. Chosen: a small part of any machine's memory; to map 1 GB again takes 0.1 s."""
-_LOOK_S = 0.02
-"""Seconds between two looks at what is resident. Chosen: some 200 MB are touched meanwhile; a look takes 20 us."""
+_RESIDENT_BYTES = 1 << 28
+"""Bytes of pages of files that may be resident. Chosen: a small part of any machine's memory; to unmap
+1 GB and map it again takes 0.15 s."""
+_LOOK_S = 0.005
+"""Seconds between two looks at what is resident. Chosen: some 50 MB are touched meanwhile; a look takes 20 us."""
 _is_on: ContextVar[bool] = ContextVar("_is_on", default=False)
-_mapped: dict[int, tuple[weakref.ref[mmap.mmap], int]] = {}
+_Pages: TypeAlias = "Array | mmap.mmap"
+"""Pages of a file: of the allocator, or as Python maps them."""
+_mapped: dict[int, tuple[weakref.ref[_Pages], int]] = {}
 """Address of each mapping that is still used, with its size."""
-_lock = threading.Lock()
-_shared: tuple[weakref.ref[mmap.mmap], int] | None = None
+_lock = threading.RLock()
+_shared: tuple[weakref.ref[_Pages], int] | None = None
 """The file that small arrays share now, as long as any of its arrays is used, and how much of it is."""
 _since_release = 0
 """Bytes that were copied since pages were last released; of the process, as mappings are."""
@@ -79,7 +82,7 @@ _since_release = 0
 def _after_fork() -> None:
     """Have a forked process make files of its own: what it wrote to its parent's, the parent and its siblings would read."""
     global _lock, _shared  # as the mappings are of the process
-    _lock, _shared = threading.Lock(), None
+    _lock, _shared = threading.RLock(), None
 
 
 if hasattr(os, "register_at_fork"):
@@ -124,7 +127,7 @@ def empty(count: int, dtype: Any) -> Array:
     return np.frombuffer(pages, dtype, count, offset)
 
 
-def _part_of_shared(size: int) -> tuple[mmap.mmap, int]:
+def _part_of_shared(size: int) -> tuple[_Pages, int]:
     """A mapping with room for so many bytes, and where these begin; a new one where the last is full or gone.
 
     ::
@@ -141,17 +144,23 @@ def _part_of_shared(size: int) -> tuple[mmap.mmap, int]:
     return pages, used
 
 
-def _mapping(size: int) -> mmap.mmap:
+def _mapping(size: int) -> _Pages:
     """Map a new private file of so many bytes."""
+    files = _allocator()
     try:
-        with tempfile.TemporaryFile(prefix="chopper-") as file:
-            _reserve(file, size)
-            pages = mmap.mmap(file.fileno(), size)
+        pages = files.new(size) if files and files.can_add else _mapped_by_python(size)
     except OSError as error:
         raise no_room(size, error.strerror) from error
     address = np.frombuffer(pages, np.uint8).__array_interface__["data"][0]
     _mapped[address] = weakref.ref(pages, lambda _: _mapped.pop(address, None)), size
     return pages
+
+
+def _mapped_by_python(size: int) -> mmap.mmap:
+    """Map a new private file where there is no allocator."""
+    with tempfile.TemporaryFile(prefix="chopper-") as file:
+        _reserve(file, size)
+        return mmap.mmap(file.fileno(), size)
 
 
 def no_room(size: int, reason: str | None) -> WriteError:
@@ -206,13 +215,16 @@ def release() -> None:
     """Unmap the pages of all arrays until they are needed again, so that they count as memory of nobody."""
     global _since_release  # noqa: PLW0603 # how much is mapped is of the process
     _since_release = 0
-    if not _mapped or not hasattr(mmap, "MADV_DONTNEED"):
+    files = _allocator() if _mapped else None
+    if files is not None:
+        files.release()
+    if not hasattr(mmap, "MADV_DONTNEED"):
         return
-    for pages, _ in list(_mapped.values()):
-        mapping = pages()
-        if mapping is not None:
+    for mapped, _ in list(_mapped.values()):
+        pages = mapped()
+        if isinstance(pages, mmap.mmap):
             with suppress(ValueError):  # closed by another thread
-                mapping.madvise(mmap.MADV_DONTNEED)
+                pages.madvise(mmap.MADV_DONTNEED)
 
 
 def copied(size: int) -> None:
@@ -349,34 +361,36 @@ def scratch(available: int) -> Iterator[None]:
     WriteError
         There is no room on disk for one.
     """
-    if not in_use() or not _has_allocator():
+    files = _allocator() if in_use() else None
+    if files is None:
         yield
         return
-    from chopper_interop.arrays import file_allocator
-
     least, largest = _SCRATCH_BYTES
     size = min(max(available // _SCRATCH_PART, least), largest)
     with _lock:
-        files = file_allocator.Files()
         # not in a block within another, or while another thread is in one, nor in a process that was forked after one
-        before = files.start(size) if files.can_start else None
+        before = files.start(size, _RESIDENT_BYTES, _LOOK_S) if files.can_start else None
     if before is None:
         yield
         return
-    ended = threading.Event()
-    watch = threading.Thread(target=_watch, args=(files, ended), daemon=True)
     try:
-        watch.start()
         yield
     except (MemoryError, TooLittleMemoryError) as error:
         if files.refused_bytes:
-            raise no_room(files.refused_bytes, None) from error
+            raise no_room(files.refused_bytes, files.reason) from error
         raise
     finally:
         files.stop(before)
-        ended.set()
-        if watch.ident is not None:
-            watch.join()
+
+
+def _allocator() -> Files | None:
+    """Return the allocator of this process; None where there cannot be one."""
+    if not _has_allocator():
+        return None
+    from chopper_interop.arrays import file_allocator
+
+    with _lock:
+        return file_allocator.files()
 
 
 def _has_allocator() -> bool:
@@ -388,18 +402,3 @@ def _has_allocator() -> bool:
 
     is_checked = sys.flags.dev_mode or os.environ.get("PYTHONMALLOC", "").endswith("debug")
     return sys.platform == "linux" and not is_checked and not tracemalloc.is_tracing()
-
-
-def _watch(files: Files, ended: threading.Event) -> None:
-    """Unmap pages of files whenever too many are resident, until a block has ended."""
-    usual = _resident_bytes()
-    while not ended.wait(_LOOK_S):
-        if _resident_bytes() > usual + _RESIDENT_BYTES:
-            files.release()
-            release()
-
-
-def _resident_bytes() -> int:
-    """Bytes of pages of files that are resident: the third number of Linux's ``statm``."""
-    pages = Path("/proc/self/statm").read_bytes().split()[2]
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")

@@ -166,6 +166,64 @@ def test_small_arrays_are_not_of_no_size(size: int, text: str) -> None:
     assert f"no room for {text} of a job" in str(spill.no_room(size, "No space left on device"))
 
 
+_RESIDENT = """
+import resource
+import numpy as np
+from chopper_interop.arrays import spill
+from chopper_interop.arrays.compiled import jit_in_place
+
+@jit_in_place
+def reversed_sum(values):
+    sum_ = 0
+    for at in range(len(values) - 1, -1, -1):
+        sum_ += values[at]
+    return sum_
+
+def peak():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) >> 10 for line in status if line.startswith("VmHWM"))
+
+spill._RESIDENT_BYTES, spill._LOOK_S = 1 << 24, 1e-3
+count, total = {mib} << 17, 0
+np.sort(np.arange(9)[::-1]), reversed_sum(np.arange(9))
+with spill.when(True):
+    column = spill.empty(count, np.int64)
+with spill.scratch(0):
+    np.bincount(np.arange(1 << 20) % 7)
+for at in range(0, count, 1 << 20):
+    column[at : at + (1 << 20)] = 1
+    spill.release()
+before = peak()
+with spill.scratch(0):
+    {call}
+print(peak() - before, total)
+"""
+_MIB = 512
+"""Size of an array there."""
+
+
+@pytest.mark.parametrize(
+    ("call", "total"),
+    [
+        ("total = np.bincount(column)[1]", _MIB << 17),  # numpy keeps Python's lock
+        ("np.add.at(np.zeros(3, int), column, 1)", 0),  # so it does
+        ("total = np.sort(column)[-1]", 1),
+        ("total = np.zeros(count, np.int64)[-1]", 0),
+        ("total = reversed_sum(column)", _MIB << 17),
+    ],
+)
+def test_one_long_call_has_few_pages_of_files_at_a_time(call: str, total: int) -> None:
+    """They were unmapped between calls: a job whose arrays have gigabytes seemed to take these.
+
+    16 MiB are allowed; on a busy machine a thread may have to wait while another touches ten times as much.
+    """
+    program = [sys.executable, "-c", _RESIDENT.format(mib=_MIB, call=call)]
+    done = subprocess.run(program, check=True, capture_output=True, text=True)
+    more_mib, result = map(int, done.stdout.split())
+    assert result == total
+    assert more_mib < _MIB // 2
+
+
 _AT_EXIT = """
 import numpy as np
 from chopper_interop.arrays import spill
@@ -236,9 +294,9 @@ import sys
 import numpy as np
 from chopper_interop.arrays import spill
 from chopper_interop.errors import WriteError
-with spill.when(True):
-    column = spill.empty(1 << 18, np.int64)
 try:
+    with spill.when(True):
+        column = spill.empty(1 << 18, np.int64)
     with spill.scratch(0):
         np.ones(1 << 18)
 except WriteError as error:
@@ -279,6 +337,7 @@ def test_a_folder_whose_name_leaves_no_room_for_those_of_files_is_one_line(
 
 _MODULES = """
 import sys
+from pathlib import Path
 import numpy as np
 {first}
 from chopper_interop.arrays import spill
@@ -288,7 +347,7 @@ with spill.scratch(0):
     values = np.arange(1 << 18)
     grown = np.resize(values * 2, 1 << 19)
 assert (grown[: 1 << 18] == 2 * np.arange(1 << 18)).all()
-assert "chopper-" in spill.Path("/proc/self/maps").read_text()
+assert "chopper-" in Path("/proc/self/maps").read_text()
 print("chopper_interop.arrays.file_functions" in sys.modules, "numba" in sys.modules)
 """
 

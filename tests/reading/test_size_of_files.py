@@ -62,6 +62,13 @@ def _kernel(name: str, number: int, ts: float, dur: float) -> dict[str, object]:
     return kernel(name, ts, dur, number, **(of_group if name.startswith("nccl") else {}))
 
 
+def _used_bytes() -> int:
+    """Bytes of files that arrays have: of the allocator of this process, whose state says it."""
+    state = file_allocator.files()._state
+    sizes = state[SIZE : SIZE + state[COUNT]]
+    return int(sizes[sizes > 0].sum())
+
+
 @contextmanager
 def files_watched() -> Iterator[list[int]]:
     """Within a block, note the most bytes of files that arrays have; those kept for the next arrays do not count."""
@@ -69,12 +76,7 @@ def files_watched() -> Iterator[list[int]]:
 
     def watch() -> None:
         while not ended.is_set():
-            used = sum(size for _, size in list(spill._mapped.values()))
-            if file_allocator._installed.cache_info().currsize:
-                state, _ = file_allocator._installed()
-                sizes = state[SIZE : SIZE + state[COUNT]]
-                used += int(sizes[sizes > 0].sum())
-            most[0] = max(most[0], used)
+            most[0] = max(most[0], _used_bytes())
             time.sleep(_EVERY_S)
 
     watcher = threading.Thread(target=watch)
@@ -104,7 +106,7 @@ def test_bytes_a_node(
     in_memory = run("analyze", "-q", "--json", job, *analyses)
     monkeypatch.setattr(spill, "_OWN_BYTES", _SMALL_BYTES)
     monkeypatch.setattr(spill, "_SCRATCH_BYTES", (_SCRATCH_BYTES, _SCRATCH_BYTES))
-    before = sum(size for _, size in spill._mapped.values())  # of other tests
+    before = _used_bytes()  # of other tests
     with files_watched() as most:
         in_files = run("analyze", "-q", "--json", job, *analyses, "--max-memory", too_little)
     assert in_files == in_memory
