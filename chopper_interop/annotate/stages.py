@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from chopper_interop import rank_batches
@@ -25,13 +26,14 @@ class _Stage(NamedTuple):
 
     Of those that it derives of nodes and their arguments, it is given the names that are asked for.
     What it derives depends on nodes of the same rank alone or, with `by_host`, of the same host; with `at_once`
-    its issues have figures of all nodes.
+    its issues have figures of all nodes. What it logs counts if it derives the column `logs_of` for any rank.
     """
 
     columns: Callable[[Trace, IssueLog, Collection[str]], dict[str, pa.Array]]
     has_data: Callable[[Trace], bool]
     by_host: bool = False
     at_once: bool = False
+    logs_of: str = ""
 
 
 def _has_gpu_series(trace: Trace) -> bool:
@@ -63,7 +65,7 @@ def _counters(trace: Trace, log: IssueLog, _: Collection[str]) -> dict[str, pa.A
 
 _STAGES = (
     _Stage(structure.columns, lambda trace: trace.nodes.num_rows > 0),
-    _Stage(operators.columns, lambda trace: trace.nodes.num_rows > 0),
+    _Stage(operators.columns, lambda trace: trace.nodes.num_rows > 0, logs_of="flops"),
     _Stage(_telemetry, _has_gpu_series, by_host=True),
     _Stage(_counters, lambda trace: trace.counters.num_rows > 0, at_once=True),
 )
@@ -88,22 +90,30 @@ def annotate(trace: Trace, only: Collection[str] = OF_NODES) -> Trace:
             trace = _with_stage(trace, stage, log, only)
             memory.give_back(trace.nodes.nbytes)
     structure.note_numbers_apart(trace, log)
-    return trace.with_meta(issues=merged(trace.meta.issues, log)) if tuple(log) else trace
+    new = sorted(log, key=attrgetter("code"))  # whichever batch of ranks has them first
+    return trace.with_meta(issues=merged(trace.meta.issues, new)) if new else trace
 
 
 def _with_stage(trace: Trace, stage: _Stage, log: IssueLog, only: Collection[str]) -> Trace:
     """Add the columns of a stage, of some ranks at a time where none depends on others."""
+    of_stage, derived = IssueLog(log.source), set[str]()
 
     def derive(part: Trace) -> dict[str, pa.Array]:
-        columns = provenance.filled(part, stage.columns(part, log, only))
+        columns = stage.columns(part, of_stage, only)
+        derived.update(columns)
+        columns = provenance.filled(part, columns)
         return {
             name: arrow.column(values, hub.ANNOTATION_TYPES.get(name))
             for name, values in columns.items()
         }
 
     if stage.at_once:
-        return trace.with_columns(**derive(trace))
-    return rank_batches.with_columns(trace, derive, by_host=stage.by_host)
+        trace = trace.with_columns(**derive(trace))
+    else:
+        trace = rank_batches.with_columns(trace, derive, by_host=stage.by_host)
+    if not stage.logs_of or stage.logs_of in derived:
+        log.extend(of_stage)
+    return trace
 
 
 def merged(before: Iterable[Issue], new: Iterable[Issue]) -> tuple[Issue, ...]:

@@ -72,6 +72,25 @@ class SortedGroups:
         result[filled] = self.values[(first + nth)[filled]]
         return result
 
+    def linear_quantile(self, share: float) -> Array:
+        """Quantile of each group between its two values nearest to it, as `numpy.quantile`; 0 of none."""
+        result = np.zeros(len(self.count))
+        filled = np.flatnonzero(self.count)
+        at = share * (self.count[filled] - 1)
+        low = at.astype(np.int64)
+        high = np.minimum(low + 1, self.count[filled] - 1)
+        below, above = (
+            self.values[self.offsets[filled] + nth].astype(np.float64) for nth in (low, high)
+        )
+        weight, step = at - low, above - below
+        # from the nearer of the two, so that both ends are exact
+        result[filled] = np.where(
+            weight < 0.5,  # noqa: PLR2004
+            below + step * weight,
+            above - step * (1 - weight),
+        )
+        return result
+
 
 def sorted_groups(parts: Sequence[tuple[Array, Array]], n: int) -> SortedGroups:
     """Sort whole numbers of several parts, such as batches of ranks, within their groups.

@@ -16,7 +16,7 @@ import numpy as np
 
 from chopper_interop.arrays import Array, nest
 from chopper_interop.arrays.compiled import jit
-from chopper_interop.arrays.gather import is_any
+from chopper_interop.arrays.gather import is_any, unique
 from chopper_interop.edges import wait_graphs, wait_order, wait_queued
 from chopper_interop.edges.exclusive import slots_of_exclusive_devices
 from chopper_interop.edges.ordering_calls import NO_HANDLE, OrderingCalls
@@ -85,8 +85,9 @@ REPEATED = Fault.info(
 
 
 def event_edges(
-    trace: Trace, calls: OrderingCalls, queues: Queues, recorded: RecordedWaits, issues: IssueLog
-) -> tuple[Array, Array]:
+    trace: Trace, calls: OrderingCalls, queues: Queues, recorded: RecordedWaits, issues: IssueLog,
+    evidence: wait_order.Evidence | None = None,
+) -> tuple[Array, Array]:  # fmt: skip
     """Find edges from work to work of another stream that waits for it, as rows of `nodes`.
 
     Parameters
@@ -101,26 +102,22 @@ def event_edges(
         Waits that the profiler recorded. If a rank has any with the awaited stream, its calls are not searched.
     issues
         Log for the assumptions that were made.
+    evidence
+        What repetitions say of the waits of which only the order of calls is known (`waits_by_order`), where they are of
+        other ranks as well; None if there are no others.
     """
-    rank = trace.array("rank")[calls.node]
-    recorded_rows = _with_awaited_stream(recorded, recorded.rows(Role.STREAM_WAIT))
-    waits = calls.has_role(Role.STREAM_WAIT) & ~np.isin(rank, recorded.rank[recorded_rows])
-    named = waits & (calls.stream != NO_HANDLE) & (calls.event != NO_HANDLE)
-    has_queue, _ = pairs_by_handle(rank.astype(np.int64), calls.stream, queues)
-    named &= np.isin(np.arange(len(named)), has_queue)  # else launches do not name their streams
-    of_library = waits & ~named & _are_of_library(trace, calls, queues)
-    _note_waits(OF_LIBRARY, calls.node[of_library], issues)
-    by_name, by_order = np.flatnonzero(named), np.flatnonzero(waits & ~named & ~of_library)
+    known = _known_waits(trace, calls, queues, recorded)
+    _note_waits(OF_LIBRARY, calls.node[known.of_library], issues)
     joined = _joined(
-        _recorded_waits(trace, queues, recorded, recorded_rows),
-        _named_waits(trace, calls, queues, by_name),
-        _ordered_waits(trace, calls, queues, by_order, recorded, issues),
+        _recorded_waits(trace, queues, recorded, known.recorded),
+        _named_waits(trace, calls, queues, known.by_name),
+        _ordered_waits(_waits_by_order(trace, calls, queues, known, recorded), evidence, issues),
     )
     resolved = joined.source[joined.is_resolved], joined.target[joined.is_resolved]
     none = np.empty(0, np.int64)
     by_time = repeated = unlaunched = none, none
-    if (queues.call < 0).any() and not _has_dependencies(trace):
-        unlaunched = wait_queued.slots_between_queues(queues)
+    if (queues.call < 0).any():
+        unlaunched = wait_queued.slots_between_queues(queues, _ranks_with_dependencies(trace))
     if queues.queued_before.any():
         by_time = wait_queued.slots_by_time(queues)
         repeated = wait_queued.slots_by_repetition(trace, queues, *resolved)
@@ -130,14 +127,17 @@ def event_edges(
     _note_waits(UNLAUNCHED, queues.node[unlaunched[1]], issues)
     of_graphs = [none, none]
     launched = np.sort(queues.call[queues.call >= 0])
-    if (launched[1:] == launched[:-1]).any():
-        *of_graphs, held_up = wait_graphs.slots_of_graphs(trace, queues)
+    several = launched[1:][launched[1:] == launched[:-1]]
+    if several.size:
+        ranks = unique(trace.array("rank")[several])
+        *of_graphs, held_up = wait_graphs.slots_of_graphs(trace, queues, ranks)
         _note_waits(GRAPH, queues.node[held_up], issues)
     passed_on = _passed_on(queues, joined)
     waited = [np.concatenate(side) for side in zip(resolved, passed_on, of_graphs, strict=True)]
     exclusive = none, none
-    if recorded.rows(Role.RECORD).size:  # by MTIA's streams; GPUs run kernels of several at once
-        exclusive = slots_of_exclusive_devices(trace, queues, *waited)
+    by_streams = recorded.rank[recorded.rows(Role.RECORD)]
+    if by_streams.size:  # by MTIA's streams; GPUs run kernels of several at once
+        exclusive = slots_of_exclusive_devices(trace, queues, unique(by_streams), *waited)
     _note_waits(EXCLUSIVE, queues.node[exclusive[1]], issues)
     edges = resolved, passed_on, by_time, repeated, of_graphs, unlaunched, exclusive
     source, target = (np.concatenate(side) for side in zip(*edges, strict=True))
@@ -171,6 +171,45 @@ class _Waits(NamedTuple):
     def is_resolved(self) -> Array:
         """True if both pieces of work are known."""
         return (self.source >= 0) & (self.target >= 0)
+
+
+class _KnownWaits(NamedTuple):
+    """Waits of streams by what is known of them: rows of those that were recorded, and of calls."""
+
+    recorded: Array
+    by_name: Array
+    by_order: Array
+    of_library: Array
+
+
+def _known_waits(
+    trace: Trace, calls: OrderingCalls, queues: Queues, recorded: RecordedWaits
+) -> _KnownWaits:
+    rank = trace.array("rank")[calls.node]
+    rows = _with_awaited_stream(recorded, recorded.rows(Role.STREAM_WAIT))
+    waits = calls.has_role(Role.STREAM_WAIT) & ~np.isin(rank, recorded.rank[rows])
+    named = waits & (calls.stream != NO_HANDLE) & (calls.event != NO_HANDLE)
+    has_queue, _ = pairs_by_handle(rank.astype(np.int64), calls.stream, queues)
+    named &= np.isin(np.arange(len(named)), has_queue)  # else launches do not name their streams
+    of_library = waits & ~named & _are_of_library(trace, calls, queues)
+    by_order = waits & ~named & ~of_library
+    return _KnownWaits(rows, *map(np.flatnonzero, (named, by_order, of_library)))
+
+
+def waits_by_order(
+    trace: Trace, calls: OrderingCalls, queues: Queues, recorded: RecordedWaits
+) -> wait_order.Waits:
+    """Return the waits of which only the order of calls is known; parameters as of `event_edges`."""
+    known = _known_waits(trace, calls, queues, recorded)
+    return _waits_by_order(trace, calls, queues, known, recorded)
+
+
+def _waits_by_order(  # columns
+    trace: Trace, calls: OrderingCalls, queues: Queues, known: _KnownWaits, recorded: RecordedWaits
+) -> wait_order.Waits:  # fmt: skip
+    """Waits of which only the order of calls is known, and of some the waiting stream."""
+    waiting = _waiting_queues(trace, calls, queues, known.by_order, recorded)
+    return wait_order.Waits(trace, calls, queues, known.by_order, waiting)
 
 
 def _are_of_library(trace: Trace, calls: OrderingCalls, queues: Queues) -> Array:
@@ -219,11 +258,11 @@ def _recorded_waits(trace: Trace, queues: Queues, recorded: RecordedWaits, rows:
     return _Waits(recorded.call[rows], source, target, source_queue, target_queue, until, since)
 
 
-def _has_dependencies(trace: Trace) -> bool:
-    """Return true if the source itself states what GPU work depends on, other than its launch and other ranks."""
+def _ranks_with_dependencies(trace: Trace) -> Array:
+    """Return ranks whose source itself states what GPU work depends on, other than its launch and other ranks."""
     dst, kind = (trace.array(c, "edges") for c in ("dst", "kind"))
-    stated = ~is_any(kind, (EdgeKind.LAUNCH, EdgeKind.COMM)) & (dst >= 0)
-    return bool(is_any(trace.array("kind"), GPU_WORK)[dst[stated]].any())
+    dst = dst[~is_any(kind, (EdgeKind.LAUNCH, EdgeKind.COMM)) & (dst >= 0)]
+    return unique(trace.array("rank")[dst[is_any(trace.array("kind")[dst], GPU_WORK)]])
 
 
 def _with_awaited_stream(recorded: RecordedWaits, rows: Array) -> Array:
@@ -284,13 +323,12 @@ def _min_of_groups(n: int, group: Array, slot: Array, value: Array) -> Array:
     return result
 
 
-def _ordered_waits(  # columns
-    trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array, recorded: RecordedWaits,
-    issues: IssueLog,
-) -> _Waits:  # fmt: skip
-    """Waits of which only the order of calls is known, and of some the waiting stream."""
-    waiting = _waiting_queues(trace, calls, queues, rows, recorded)
-    resolved = wait_order.resolve(trace, calls, queues, rows, waiting)
+def _ordered_waits(
+    waits: wait_order.Waits, evidence: wait_order.Evidence | None, issues: IssueLog
+) -> _Waits:
+    """Waits of which only the order of calls is known."""
+    trace, calls, queues, rows, _ = waits
+    resolved = wait_order.resolve(waits, evidence)
     _note_waits(BY_ORDER, calls.node[rows[resolved.source >= 0]], issues)
     _note_waits(AMBIGUOUS, calls.node[rows[resolved.ambiguous]], issues)
     since = trace.array("ts")[calls.node[rows]]
@@ -358,8 +396,8 @@ def _pass_on(  # noqa: PLR0913, PLR0917 # columns
 
 def _note_waits(fault: Fault, wait: Array, issues: IssueLog) -> None:
     """Count waits, with the first of their calls that is recorded as the example."""
-    first = wait[wait >= 0][:1]
-    issues.add(fault, wait.size, issues.node(first[0]) if first.size else "")
+    known = wait[wait >= 0]
+    issues.add(fault, wait.size, issues.node(known.min()) if known.size else "")
 
 
 def _last_of_each_lane(queues: Queues, source: Array, target: Array) -> tuple[Array, Array]:

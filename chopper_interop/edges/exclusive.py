@@ -30,13 +30,14 @@ _AT_ONCE_SHARE = 0.9
 #   stream a   [ kernel ]             [ ready |      ]       ready: launched, and the work before it on its stream
 #   stream b              [ kernel            ] < at once     and all that it waits for has ended
 def slots_of_exclusive_devices(
-    trace: Trace, queues: Queues, source: Array, target: Array
+    trace: Trace, queues: Queues, ranks: Array, source: Array, target: Array
 ) -> tuple[Array, Array]:
     """Slots of kernels of devices that run one at a time, and of the next on the device if it is of another stream.
 
-    `source` and `target` are slots of known waits.
+    Of some ranks; `source` and `target` are slots of known waits.
     """
-    slot = np.flatnonzero(is_any(trace.array("kind")[queues.node], (Kind.KERNEL, Kind.COMM)))
+    is_kernel = is_any(trace.array("kind")[queues.node], (Kind.KERNEL, Kind.COMM))
+    slot = np.flatnonzero(is_kernel & np.isin(queues.rank, ranks)[queues.queue])
     _, device = gather.distinct(queues.rank[queues.queue], queues.device[queues.queue])
     slot = slot[np.lexsort((queues.start[slot], device[slot]))]
     before, after = slot[:-1], slot[1:]

@@ -144,7 +144,7 @@ def _outermost(trace: Trace, role: Array) -> tuple[Array, Array]:
 def _is_work(trace: Trace, node: Array, range_start: Array) -> Array:
     """Mask of ranges that are work of their thread, not time in which it rests: nothing else is within them.
 
-    Ranges that end right behind other threads' work, as most of the same name do, are waits for it. So are those of
+    Ranges that end right behind other threads' work, as most of the same name do on a rank, are waits for it. So are those of
     data loaders, as often as not.
     """
     parent = trace.array("parent")
@@ -161,7 +161,7 @@ def _is_work(trace: Trace, node: Array, range_start: Array) -> Array:
     row = preceding_rows(rank[operation], end[operation], rank[quiet], end[quiet])
     rest = end[quiet] - ended[row]
     returns = (rest < dur[quiet]) & (rest <= np.clip(WAITED_SHARE * dur[quiet], IDLE_NS, WAKE_NS))
-    number = name[node[quiet]]
+    _, number = distinct(rank[quiet], name[node[quiet]])
     waits = 2 * np.bincount(number, returns) > np.bincount(number)
     work = np.zeros(len(node), bool)
     work[quiet] = ~waits[number]

@@ -8,6 +8,9 @@ edges that contradict the times are left out.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property, partial
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,17 +20,24 @@ from chopper_interop.arrays import Array, spill
 from chopper_interop.arrays.gather import is_any, unique
 from chopper_interop.edges.collectives import add_collective_edges
 from chopper_interop.edges.communication import polled_kernels
-from chopper_interop.edges.event import event_edges
+from chopper_interop.edges.event import event_edges, waits_by_order
 from chopper_interop.edges.handover import handover_edges
 from chopper_interop.edges.ordering_calls import (
     NO_HANDLE,
+    OrderingCalls,
     launch_handles,
+    makes_calls,
     node_roles,
     read_ordering_calls,
 )
 from chopper_interop.edges.polls import poll_edges
-from chopper_interop.edges.queues import MAX_AHEAD_NS, build_queues, full_queue_edges
-from chopper_interop.edges.sync import outlasting_copies, read_recorded_waits, sync_edges
+from chopper_interop.edges.queues import MAX_AHEAD_NS, Queues, build_queues, full_queue_edges
+from chopper_interop.edges.sync import (
+    RecordedWaits,
+    outlasting_copies,
+    read_recorded_waits,
+    sync_edges,
+)
 from chopper_interop.graph import endpoints
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import EdgeKind
@@ -36,6 +46,8 @@ from chopper_interop.schemas.names import ONLY_WAITS, Role
 from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
+    from chopper_interop.edges import wait_order
+
     EdgeEnds = tuple[Array, Array]
 
 BACKWARD_IN_TIME = Fault.info(
@@ -81,24 +93,21 @@ def infer_dependencies(trace: Trace, issues: IssueLog) -> Trace:
         return trace
     log = IssueLog(issues.source)
     pairs_of_kind: dict[EdgeKind, tuple[list[Array], list[Array]]] = {}
-    for rows, part in rank_batches.batches(trace):
-        incomplete = _ranks_without_dependencies(part)
-        if incomplete.any():
-            of_part = IssueLog(issues.source, rows.start)
-            role = node_roles(part)
-            role[~incomplete] = Role.NONE
-            for kind, ends in _find_dependencies(part, incomplete, role, of_part).items():
-                src, dst = _forward(part, *ends, kind, role, of_part)
-                if src.size:
-                    of_kind = pairs_of_kind.setdefault(kind, ([], []))
-                    for side, ends_of_part in zip(of_kind, (src, dst), strict=True):
-                        side.append(spill.kept((ends_of_part + rows.start).astype(np.int32)))
-            log.extend(of_part)
+    evidence = _evidence_of_waits(trace)
+    for (rows, part), of_waits in zip(rank_batches.batches(trace), evidence, strict=True):
+        of_part = IssueLog(issues.source, rows.start)
+        for kind, (src, dst) in _dependencies(part, of_waits, of_part).items():
+            if src.size:
+                of_kind = pairs_of_kind.setdefault(kind, ([], []))
+                for side, ends_of_part in zip(of_kind, (src, dst), strict=True):
+                    side.append(spill.kept((ends_of_part + rows.start).astype(np.int32)))
+        log.extend(of_part)
     for kind in DEPENDENCY_KINDS:
         if kind in pairs_of_kind:
             trace = trace.with_edges(*pairs_of_kind[kind], kind)
     known = {(issue.code, issue.count, issue.example) for issue in issues}
-    issues.extend(i for i in log if (i.code, i.count, i.example) not in known)
+    new = (i for i in log if (i.code, i.count, i.example) not in known)
+    issues.extend(sorted(new, key=attrgetter("code")))  # whichever batch has them first
     return trace
 
 
@@ -110,18 +119,88 @@ def _ranks_without_dependencies(trace: Trace) -> Array:
     return ~np.isin(rank, unique(rank[dst[present]]))
 
 
-def _find_dependencies(
-    trace: Trace, chosen: Array, role: Array, issues: IssueLog
+@dataclass(frozen=True)
+class _Batch:
+    """Some ranks, with what their dependencies are inferred from."""
+
+    trace: Trace
+
+    @cached_property
+    def chosen(self) -> Array:
+        """Mask of the nodes of ranks that have no dependencies yet."""
+        return _ranks_without_dependencies(self.trace)
+
+    @cached_property
+    def role(self) -> Array:
+        """Role of each of those."""
+        return np.where(self.chosen, node_roles(self.trace), np.int8(Role.NONE))
+
+    @cached_property
+    def calls(self) -> OrderingCalls:
+        """Calls of those that order GPU work."""
+        return read_ordering_calls(self.trace, self.role)
+
+    @cached_property
+    def recorded(self) -> RecordedWaits:
+        """Waits of those that the profiler recorded."""
+        return read_recorded_waits(self.trace, self.chosen)
+
+    @cached_property
+    def queues(self) -> Queues:
+        """GPU work of all ranks, by handles of streams on ranks of which calls name any."""
+        rank = self.trace.array("rank")
+        ranks = unique(rank[self.calls.node[self.calls.stream != NO_HANDLE]])
+        if not ranks.size:
+            return build_queues(self.trace)
+        handle = launch_handles(self.trace)
+        if ranks.size < len(self.trace.ranks):
+            handle[~np.isin(rank, ranks)] = NO_HANDLE
+        return build_queues(self.trace, handle)
+
+
+def _evidence_of_waits(trace: Trace) -> list[wait_order.Evidence | None]:
+    """What the repetitions of waits in all batches of ranks say of those of each; None for a batch that is alone."""
+    spans = rank_batches.spans(trace)
+    if len(spans) < 2 or not makes_calls(trace, Role.STREAM_WAIT):  # noqa: PLR2004
+        return [None] * max(len(spans), 1)
+    from chopper_interop.edges import wait_evidence
+
+    return wait_evidence.of_job([partial(_waits_by_order, trace, rows) for rows in spans])
+
+
+def _waits_by_order(trace: Trace, rows: slice) -> wait_order.Waits | None:
+    """Waits of some ranks of which only the order of calls is known; None if there are none."""
+    batch = _Batch(trace.of_rows(rows))
+    if not batch.calls.has_role(Role.STREAM_WAIT).any() or not len(batch.queues.node):
+        return None
+    waits = waits_by_order(batch.trace, batch.calls, batch.queues, batch.recorded)
+    return waits if waits.rows.size else None
+
+
+def _dependencies(
+    trace: Trace, evidence: wait_order.Evidence | None, issues: IssueLog
 ) -> dict[EdgeKind, EdgeEnds]:
-    """Edges of each kind among the chosen nodes, as rows of nodes; `role` is of these."""
-    calls = read_ordering_calls(trace, role)
-    waits = read_recorded_waits(trace, chosen)
-    has_handles = bool((calls.stream != NO_HANDLE).any())
-    queues = build_queues(trace, launch_handles(trace) if has_handles else None)
-    edges = {EdgeKind.HANDOVER: handover_edges(trace, chosen, role, issues)}
+    """New edges of each kind among some ranks, as rows of nodes, that point forward in time."""
+    batch = _Batch(trace)
+    if not batch.chosen.any():
+        return {}
+    found = _find_dependencies(batch, evidence, issues)
+    forward = {kind: _is_forward(batch, *ends, kind) for kind, ends in found.items()}
+    _note_backward(trace, found, forward, issues)
+    return {kind: (src[forward[kind]], dst[forward[kind]]) for kind, (src, dst) in found.items()}
+
+
+def _find_dependencies(
+    batch: _Batch, evidence: wait_order.Evidence | None, issues: IssueLog
+) -> dict[EdgeKind, EdgeEnds]:
+    """Edges of each kind among the chosen nodes, as rows of nodes."""
+    trace, chosen, calls, queues = batch.trace, batch.chosen, batch.calls, batch.queues
+    waits = batch.recorded
+    edges = {EdgeKind.HANDOVER: handover_edges(trace, chosen, batch.role, issues)}
     if len(queues.node):
-        edges[EdgeKind.EVENT] = event_edges(trace, calls, queues, waits, issues)
+        edges[EdgeKind.EVENT] = event_edges(trace, calls, queues, waits, issues, evidence)
         edges[EdgeKind.SYNC] = _joined(
+            trace,
             sync_edges(trace, calls, queues, waits, issues),
             full_queue_edges(trace, queues, issues),
         )
@@ -129,35 +208,45 @@ def _find_dependencies(
         polled = polled_kernels(trace, chosen)
         if polled.size:
             polls.append(poll_edges(trace, polled, issues))
-        edges[EdgeKind.POLL] = _joined(*polls)
+        edges[EdgeKind.POLL] = _joined(trace, *polls)
     # work is looked for on the queues of all ranks
     return {kind: (src[chosen[dst]], dst[chosen[dst]]) for kind, (src, dst) in edges.items()}
 
 
-def _joined(*edges: EdgeEnds) -> EdgeEnds:
-    """Edges of several sources as one."""
+def _joined(trace: Trace, *edges: EdgeEnds) -> EdgeEnds:
+    """Edges of several sources as one, rank by rank."""
     src, dst = (np.concatenate(side) for side in zip(*edges, strict=True))
-    return src, dst
+    by_rank = np.argsort(trace.array("rank")[dst], kind="stable")
+    return src[by_rank], dst[by_rank]
 
 
-def _forward(  # columns
-    trace: Trace, src: Array, dst: Array, kind: EdgeKind, role: Array, issues: IssueLog
-) -> EdgeEnds:
-    """New edges that point forward in time, but for clocks of GPUs that are ahead; the others are counted as issues."""
+def _is_forward(batch: _Batch, src: Array, dst: Array, kind: EdgeKind) -> Array:
+    """Mask of edges that point forward in time, but for clocks of GPUs that are ahead."""
+    trace = batch.trace
     forward = endpoints.forward(trace, src, dst, kind)
     if kind == EdgeKind.SYNC:
         ts, dur = trace.array("ts"), trace.array("dur")
-        waits = is_any(role[dst], (*ONLY_WAITS, Role.NONE)) | (trace.launch[src] == dst)
+        waits = is_any(batch.role[dst], (*ONLY_WAITS, Role.NONE)) | (trace.launch[src] == dst)
         forward |= waits & (ts[src] + dur[src] <= ts[dst] + dur[dst] + MAX_AHEAD_NS)
-    backward = np.flatnonzero(~forward)
-    example = _example(trace, src[backward], dst[backward], kind, issues)
-    issues.add(BACKWARD_IN_TIME, backward.size, example)
-    return src[forward], dst[forward]
+    return forward
 
 
-def _example(trace: Trace, src: Array, dst: Array, kind: EdgeKind, issues: IssueLog) -> str:
-    if not src.size:
-        return ""
-    names, name = trace.names(), trace.array("name")
-    ends = (f"{names[name[row]][:40]} ({issues.node(row)})" for row in (src[0], dst[0]))
-    return f"{kind.name.lower()}: {' → '.join(ends)}"
+def _note_backward(
+    trace: Trace,
+    edges: dict[EdgeKind, EdgeEnds],
+    forward: dict[EdgeKind, Array],
+    issues: IssueLog,
+) -> None:
+    """Count edges that point backward, with one of the first rank that has any as the example."""
+    rank, names, name = trace.array("rank"), trace.names(), trace.array("name")
+    examples, count = [], 0
+    for kind, (src, dst) in edges.items():
+        backward = np.flatnonzero(~forward[kind])
+        count += backward.size
+        if backward.size:
+            first = backward[rank[dst[backward]].argmin()]
+            examples.append((int(rank[dst[first]]), kind, src[first], dst[first]))
+    if examples:
+        _, kind, *nodes = min(examples, key=itemgetter(0))
+        ends = (f"{names[name[row]][:40]} ({issues.node(row)})" for row in nodes)
+        issues.add(BACKWARD_IN_TIME, count, f"{kind.name.lower()}: {' → '.join(ends)}")

@@ -58,6 +58,11 @@ def _role_of_name(name: str) -> Role:
     return next((role for pattern, role in ROLES if pattern.match(name)), Role.NONE)
 
 
+def makes_calls(trace: Trace, role: Role) -> bool:
+    """Return True if a name of the trace is that of calls with a role."""
+    return any(_role_of_name(name) == role for name in trace.names())
+
+
 def node_roles(trace: Trace) -> Array:
     """Role of each node (int8); if one such call makes another, only the outermost has a role."""
     of_name = np.array([int(_role_of_name(name)) for name in trace.names()] or [0], np.int8)

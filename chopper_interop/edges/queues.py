@@ -91,6 +91,11 @@ class Queues:
         """The queue of each slot."""
         return np.repeat(np.arange(len(self.lane)), np.diff(self.first))
 
+    @property
+    def rank_number(self) -> Array:
+        """For each slot the number of its rank among those that have queues, from 0 on."""
+        return np.repeat(gather.distinct(self.rank)[1], np.diff(self.first))
+
     def last_before(self, queue: Array, submitted: Array, ended: Array) -> tuple[Array, Array]:
         """Find the last work that was submitted to a queue, and had ended, by given times.
 

@@ -25,14 +25,16 @@ _JOINED_EXCESS_NS = 500
 #   stream 7    [ before ] [ a ]      [ b ] [ behind ]
 #   stream 174             [ c ][ d ]                    before -> c; d -> b, as b started later behind a than
 #   stream 176                   [ e ]                   others do; before -> e; d, e -> behind
-def slots_of_graphs(trace: Trace, queues: Queues) -> tuple[Array, Array, Array]:
+def slots_of_graphs(trace: Trace, queues: Queues, ranks: Array) -> tuple[Array, Array, Array]:
     """Slots of work, of work of the same graph or around it on another lane that waits for it, and of held up work.
+
+    Of the graphs of some ranks.
 
     That work started right behind other work of its graph does not show that it waited for it: on an H200 up to
     eight of twelve branches of short kernels did so by chance. So forks within graphs stay unknown.
     """
     lane = queues.lane[queues.queue]
-    members, launch = _members(trace, queues, lane)
+    members, launch = _members(trace, queues, ranks, lane)
     if not members.size:
         return members, members, members
     previous, following = _neighbours(queues, lane)
@@ -46,13 +48,13 @@ def slots_of_graphs(trace: Trace, queues: Queues) -> tuple[Array, Array, Array]:
     return source, target, _held_up(queues, members, launch, previous, source, target)
 
 
-def _members(trace: Trace, queues: Queues, lane: Array) -> tuple[Array, Array]:
+def _members(trace: Trace, queues: Queues, ranks: Array, lane: Array) -> tuple[Array, Array]:
     """Slots of work of graphs, by start, and the number of the call that launched it.
 
     Graphs on one lane that has other work as well are left out: its order is all that is to be known of them.
     """
     launches = np.array([bool(GRAPH_LAUNCH.match(name)) for name in trace.names()] or [False])
-    slot = np.flatnonzero(queues.call >= 0)
+    slot = np.flatnonzero((queues.call >= 0) & np.isin(queues.rank, ranks)[queues.queue])
     slot = slot[launches[trace.array("name")[queues.call[slot]]]]
     _, launch = gather.distinct(queues.call[slot], queues.device[queues.queue[slot]])
     first, _ = gather.distinct(launch, lane[slot])

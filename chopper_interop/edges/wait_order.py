@@ -7,8 +7,8 @@ streams:
 - order: work that is launched right behind the wait, and work right before it;
 - times: the waiting work started right when the awaited work ended, and could have started sooner. Work
   that started before the awaited work had ended did not wait for it (`wait_pairs`);
-- repetition: the same wait in other steps and on other ranks of the batch (`rank_batches`), between launches of the same
-  kernels;
+- repetition: the same wait in other steps and on other ranks, between launches of the same kernels, in whichever batches
+  of ranks they are resolved (`wait_evidence`);
 - purpose: nobody waits for what a stream has waited for already.
 
 Each is a cost; costs add up, and the pair that costs least is chosen, of one wait after the other.
@@ -36,11 +36,12 @@ from chopper_interop.edges.wait_pairs import (
     UNRECORDED_BIT,
     Pairs,
     QueueColumns,
+    Said,
     Streams,
     Totals,
     WorkColumns,
 )
-from chopper_interop.edges.wait_streams import Forks, forks_of, read_sequence, streams_of
+from chopper_interop.edges.wait_streams import Forks, Sequence, forks_of, read_sequence, streams_of
 from chopper_interop.schemas.names import Role
 from chopper_interop.trace import Trace
 
@@ -100,7 +101,7 @@ class Resolved(NamedTuple):
     ambiguous: Array
 
 
-class _Evidence(NamedTuple):
+class _Costs(NamedTuple):
     """Costs of the times of pairs over all repetitions of their wait, by code of the pair.
 
     Parameters
@@ -145,14 +146,8 @@ class _Marked(NamedTuple):
     before: Array
 
 
-def resolve(
-    trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array, stated: Array
-) -> Resolved:
-    """Find the awaited and the waiting work of waits of which only the order of calls is known.
-
-    A wait right behind a record is for that event, but where work starts before its end, and right behind older work::
-
-        thread   [ copy 3 ] [ record ] [ wait ] [ kernel ]     for copy 1: memory of two layers ago is used again
+class Waits(NamedTuple):
+    """Waits of a batch of ranks of which only the order of calls is known.
 
     Parameters
     ----------
@@ -167,34 +162,99 @@ def resolve(
     stated
         Queue of the stream that waits where that was recorded; else -1.
     """
-    resolved, for_older = _resolve(trace, calls, queues, rows, stated, np.zeros(len(rows), bool))
-    if for_older.any():
-        resolved, _ = _resolve(trace, calls, queues, rows, stated, for_older)
-    return resolved
+
+    trace: Trace
+    calls: OrderingCalls
+    queues: Queues
+    rows: Array
+    stated: Array
 
 
-def _resolve(
-    trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array, stated: Array, for_older: Array
-) -> tuple[Resolved, Array]:
-    """Do what `resolve` does, where waits of the mask `for_older` are for no event that was recorded right before them.
+class Evidence(NamedTuple):
+    """What repetitions in all batches of ranks say of the waits of one of them.
 
-    The second is a mask of those that turn out to be for none.
+    Parameters
+    ----------
+    for_older
+        Mask of waits that are for no event that was recorded right before them.
+    totals
+        Of the pairs of each code.
     """
+
+    for_older: Array
+    totals: Totals
+
+
+def resolve(waits: Waits, evidence: Evidence | None) -> Resolved:
+    """Find the awaited and the waiting work of waits of which only the order of calls is known.
+
+    A wait right behind a record is for that event, but where work starts before its end, and right behind older work::
+
+        thread   [ copy 3 ] [ record ] [ wait ] [ kernel ]     for copy 1: memory of two layers ago is used again
+
+    Parameters
+    ----------
+    waits
+        The waits.
+    evidence
+        What their repetitions say; None to take those of these waits alone, which are all that there are.
+    """
+    tried = find_pairs(waits, None if evidence is None else evidence.for_older)
+    if tried is None:
+        none = np.full(len(waits.rows), -1, np.int64)
+        return Resolved(none, none, none > 0)
+    if evidence is not None:
+        return tried.chosen(evidence.totals)
+    said = tried.said
+    if said.is_older.any():
+        tried = find_pairs(waits, said.is_older[said.repetitions.group]) or tried
+    return tried.chosen(tried.said.totals)
+
+
+class Tried(NamedTuple):
+    """Waits of a batch with all pairs of streams that they can be between."""
+
+    waits: Waits
+    sequence: Sequence
+    sides: tuple[Streams, Streams]
+    work: WorkColumns
+    columns: QueueColumns
+    recorded: Array
+    pairs: Pairs
+    said: Said
+
+    def chosen(self, totals: Totals) -> Resolved:
+        """Choose the pair of each wait, by what all repetitions say of the pairs of each code."""
+        trace, calls, queues, rows, _ = self.waits
+        ts, rank = (trace.array(column)[calls.node[rows]] for column in ("ts", "rank"))
+        first_for_event = np.full(len(rows), -1, np.int64)
+        is_wait = self.sequence.wait >= 0
+        first_for_event[self.sequence.wait[is_wait]] = self.sequence.first_for_event[is_wait]
+        chosen = _choose(
+            np.lexsort((ts, rank)), rank.astype(np.int64), self.pairs, *self.sides, _costs(totals), self.work,
+            self.columns, self.recorded, first_for_event, ts, forks_of(self.sequence, len(rows)), queues.submit,
+        )  # fmt: skip
+        return Resolved(*chosen)
+
+
+def find_pairs(waits: Waits, for_older: Array | None) -> Tried | None:
+    """Find the pairs of streams that waits can be between; None if no work was launched.
+
+    Waits of the mask `for_older` are for no event that was recorded right before them.
+    """
+    trace, calls, queues, rows, stated = waits
     node = calls.node[rows]
     rank_of_node, ts = trace.array("rank"), trace.array("ts")
     rank = rank_of_node[node].astype(np.int64)
-    sequence = read_sequence(trace, calls, queues, rows, for_older)
+    none = np.zeros(len(rows), bool)
+    sequence = read_sequence(trace, calls, queues, rows, none if for_older is None else for_older)
     if not (sequence.queue >= 0).any():
-        none = np.full(len(rows), -1, np.int64)
-        return Resolved(none, none, none > 0), none > 0
+        return None
     waiting, awaited = streams_of(
         sequence, len(rows), rank_of_node[sequence.node].astype(np.int64), queues.queue
     )
     behind_record = np.zeros(len(rows), bool)
     behind_record[sequence.wait[sequence.behind_record]] = True
-    first_for_event = np.full(len(rows), -1, np.int64)
-    is_wait = sequence.wait >= 0
-    first_for_event[sequence.wait[is_wait]] = sequence.first_for_event[is_wait]
     recorded = np.zeros(len(queues.node), bool)
     recorded[sequence.event[sequence.event >= 0]] = True
     last_event = np.maximum.accumulate(np.where(recorded, np.arange(len(recorded)), -1))
@@ -205,21 +265,19 @@ def _resolve(
     sides = wait_pairs.sides_of(
         queues, waiting, awaited, calls.stream[rows], stated, ts[node], until
     )
-    work, columns = wait_pairs.work_of(queues), wait_pairs.columns_of(trace, queues)
-    group = wait_pairs.repetitions(trace, sequence, queues, behind_record)
-    waits = wait_pairs.WaitFacts(
+    stream, streams = wait_pairs.streams_of_ranks(trace, queues)
+    work, columns = wait_pairs.work_of(queues), wait_pairs.columns_of(queues, stream)
+    repetitions = wait_pairs.repetitions(trace, sequence, queues, behind_record, stream, streams)
+    facts = wait_pairs.WaitFacts(
         waiting.served, awaited.event, awaited.elsewhere, last_event, behind_record, has_records,
-        group,
+        repetitions.group,
     )  # fmt: skip
-    pairs, totals, older = wait_pairs.find_pairs(*sides, waits, work, columns)
-    order = np.lexsort((ts[node], rank))
-    evidence = _evidence(totals)
-    forks = forks_of(sequence, len(rows))
-    chosen = _choose(
-        order, rank, pairs, *sides, evidence, work, columns, recorded, first_for_event,
-        ts[node], forks, queues.submit,
-    )  # fmt: skip
-    return Resolved(*chosen), np.bincount(group, older)[group] > 0
+    pairs, *table, totals, older = wait_pairs.find_pairs(*sides, facts, work, columns)
+    meaning = wait_pairs.meaning_of_codes(*table, len(queues.lane))
+    totals = Totals(*(values[: len(meaning[0])] for values in totals))
+    is_older = np.bincount(repetitions.group, older, len(repetitions.nth)) > 0
+    said = Said(repetitions, *meaning, totals, is_older)
+    return Tried(waits, sequence, sides, work, columns, recorded, pairs, said)
 
 
 def _last_records(trace: Trace, calls: OrderingCalls, waits: Array) -> Array:
@@ -235,14 +293,14 @@ def _last_records(trace: Trace, calls: OrderingCalls, waits: Array) -> Array:
     return np.where(last >= 0, ts[records[last]], ts[waits])
 
 
-def _evidence(totals: Totals) -> _Evidence:
+def _costs(totals: Totals) -> _Costs:
     """Costs of times of the pairs of each code."""
     of_last = _AT_ONCE * totals.at_once + _TOO_EARLY * totals.older
     of_older = _AT_ONCE * totals.at_once_if_older + np.minimum(_OLDER * totals.older, _MAX_OLDER)
     decisive = np.minimum(of_last, of_older) + _TOO_EARLY * totals.early
     decisive = np.clip(decisive, -_MAX_EVIDENCE, _MAX_EVIDENCE)
     share = totals.unexplained / np.maximum(totals.pairs, 1)
-    return _Evidence(decisive, _UNEXPLAINED * share, totals.pairs, totals.ahead > 0)
+    return _Costs(decisive, _UNEXPLAINED * share, totals.pairs, totals.ahead > 0)
 
 
 # Compiled: what a stream has waited for already depends on what was decided for the waits before.
@@ -259,7 +317,7 @@ def _evidence(totals: Totals) -> _Evidence:
 @jit
 def _choose(  # noqa: PLR0913, PLR0917 # columns
     order: Array, rank: Array, pairs: Pairs, waiting_side: Streams, awaited_side: Streams,
-    evidence: _Evidence, work: WorkColumns, queues: QueueColumns, recorded: Array,
+    evidence: _Costs, work: WorkColumns, queues: QueueColumns, recorded: Array,
     first_for_event: Array, ts: Array, forks: Forks, submit: Array,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """Sources and targets of the pairs that cost least, in the order of the waits; ambiguous ones."""
@@ -334,7 +392,7 @@ def _choose(  # noqa: PLR0913, PLR0917 # columns
 #                                                                             event, so of a as well
 @jit_in_place
 def _cost_of_pair(  # noqa: PLR0913, PLR0917 # columns
-    i: int, wait: int, pairs: Pairs, waiting_side: Streams, awaited_side: Streams, evidence: _Evidence,
+    i: int, wait: int, pairs: Pairs, waiting_side: Streams, awaited_side: Streams, evidence: _Costs,
     passed: PairTable, explained: Array, collectives: _Marked, events: _Marked,
     event_waits: Array, is_ahead: Array, first_slot: Array, joins: _Joins, event_queue: int,
     event: int, work: WorkColumns, forks: Forks, submit: Array,
@@ -421,7 +479,7 @@ def _count_marked(marked: Array) -> _Marked:
 # Compiled: called by the loop above.
 @jit
 def _waits_of_events(
-    pairs: Pairs, awaited: Array, evidence: _Evidence, queues: int
+    pairs: Pairs, awaited: Array, evidence: _Costs, queues: int
 ) -> tuple[Array, Array]:  # fmt: skip
     """Number of waits that can be for an event that was recorded before on each queue; if one surely is, of those not known."""
     result, counted = np.zeros(queues, np.int64), np.full(queues, -1, np.int64)

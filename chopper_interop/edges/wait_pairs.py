@@ -13,6 +13,7 @@ import numpy as np
 
 from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.compiled import jit, jit_in_place
+from chopper_interop.arrays.sorted_groups import sorted_groups
 from chopper_interop.edges.ordering_calls import NO_HANDLE
 from chopper_interop.edges.pair_table import enlarged_places, place_of
 from chopper_interop.edges.queues import NEVER_TOO_LATE, Queues, last_ended
@@ -130,6 +131,55 @@ class Totals(NamedTuple):
     ahead: Array
 
 
+class Repetitions(NamedTuple):
+    """Waits between launches of the same kernels, which are repetitions of one.
+
+    Parameters
+    ----------
+    group
+        Number that a wait shares with its repetitions.
+    around
+        For each group the numbers of the work that is launched before and behind it, -1 for none: a column for each launch.
+    nth, is_behind_record
+        The place of its waits among those behind the last launch, and whether they are right behind a record.
+    names, of_streams
+        Of each number of work its name and the number of its stream.
+    streams
+        Of each number of a stream the number and the handle that its source has for it.
+    """
+
+    group: Array
+    around: tuple[Array, ...]
+    nth: Array
+    is_behind_record: Array
+    names: Array
+    of_streams: Array
+    streams: tuple[Array, Array]
+
+
+class Said(NamedTuple):
+    """What the waits of a batch say.
+
+    Parameters
+    ----------
+    repetitions
+        Waits that are repeated.
+    group, waiting, awaited
+        For each code of pairs the number of the repeated wait, and of both streams.
+    totals
+        What the pairs of each code say.
+    is_older
+        True for repeated waits that surely are not for the event that was recorded right before them.
+    """
+
+    repetitions: Repetitions
+    group: Array
+    waiting: Array
+    awaited: Array
+    totals: Totals
+    is_older: Array
+
+
 class WaitFacts(NamedTuple):
     """Facts about each wait: see `Side` and `streams_of`.
 
@@ -185,42 +235,47 @@ def work_of(queues: Queues) -> WorkColumns:
     )
 
 
-def columns_of(trace: Trace, queues: Queues) -> QueueColumns:
-    """Columns of queues that compiled loops take."""
-    return QueueColumns(
-        queues.first, queues.lane, queues.device, _hubs(queues), streams_of_ranks(trace, queues)
-    )
+def columns_of(queues: Queues, stream: Array) -> QueueColumns:
+    """Columns of queues that compiled loops take, with the number of the stream of each."""
+    return QueueColumns(queues.first, queues.lane, queues.device, _hubs(queues), stream)
 
 
-def streams_of_ranks(trace: Trace, queues: Queues) -> Array:
-    """A number of each queue that those of streams of one number have in common, on whichever rank and device."""
-    return gather.distinct(trace.array("number", "lanes")[queues.lane], queues.handle)[1]
+def streams_of_ranks(trace: Trace, queues: Queues) -> tuple[Array, tuple[Array, Array]]:
+    """A number of each queue that those of one stream have in common, on whichever rank and device; what it stands for."""
+    columns = trace.array("number", "lanes")[queues.lane], queues.handle
+    first, stream = gather.distinct(*columns)
+    return stream, (columns[0][first], columns[1][first])
 
 
 def _freedom(queues: Queues) -> tuple[Array, Array]:
     """Time at which each piece of work could have started, by its launch and its stream; if it was held.
 
     A launch takes a while to reach the GPU, and work does not start right behind the work before it:
-    both as long as usual.
+    both as long as usual on its rank.
     """
     previous_end = np.concatenate([[0], queues.end[:-1]])
     behind = np.ones(len(queues.end), bool)
     behind[queues.first[:-1][np.diff(queues.first) > 0]] = False
     alone = ~behind | (previous_end < queues.submit)
     launched = queues.call >= 0
-    latency = _usual(queues.start - queues.submit, alone & launched, 0.1)
+    rank = queues.rank_number
+    latency = _usual(queues.start - queues.submit, alone & launched, 0.1, rank)
     arrives = queues.submit + latency
-    gap = _usual(queues.start - previous_end, behind & (previous_end > arrives), 0.5)
+    gap = _usual(queues.start - previous_end, behind & (previous_end > arrives), 0.5, rank)
     free = np.where(behind, np.maximum(arrives, previous_end + gap), arrives)
     return free, queues.start - free > HELD_NS
 
 
-def _usual(ns: Array, chosen: Array, share: float) -> int:
-    """A quantile of times, from nothing to what counts as at once."""
+def _usual(ns: Array, chosen: Array, share: float, rank: Array) -> Array | int:
+    """A quantile of the times of each rank, from nothing to what counts as at once, for all work or for each piece."""
     if not chosen.any():
         return 0
-    usual = quantile(ns[chosen].astype(np.float64), share)  # of integers it may overflow
-    return int(np.clip(usual, 0, IMMEDIATE_START_NS))
+    ranks = int(rank.max()) + 1
+    if ranks == 1:
+        usual = quantile(ns[chosen].astype(np.float64), share)  # of integers it may overflow
+        return int(np.clip(usual, 0, IMMEDIATE_START_NS))
+    of_ranks = sorted_groups([(rank[chosen], ns[chosen])], ranks).linear_quantile(share)
+    return np.clip(of_ranks, 0, IMMEDIATE_START_NS).astype(np.int64)[rank]
 
 
 def quantile(values: Array, share: float) -> float:
@@ -270,14 +325,15 @@ def sides_of(  # noqa: PLR0913, PLR0917 # columns
     )
 
 
-def repetitions(trace: Trace, sequence: Sequence, queues: Queues, behind_record: Array) -> Array:
-    """For each wait a number that it shares with others between launches of the same kernels."""
+def repetitions(
+    trace: Trace, sequence: Sequence, queues: Queues, behind_record: Array, stream: Array,
+    streams: tuple[Array, Array],
+) -> Repetitions:  # fmt: skip
+    """Number waits by the kernels that are launched around them; streams as `streams_of_ranks` has them."""
     launches = np.flatnonzero(sequence.queue >= 0)
     slot = sequence.slot[launches]
-    _, work = gather.distinct(
-        trace.array("name")[queues.node[slot]],
-        streams_of_ranks(trace, queues)[sequence.queue[launches]],
-    )
+    name, of_stream = trace.array("name")[queues.node[slot]], stream[sequence.queue[launches]]
+    of_work, work = gather.distinct(name, of_stream)
     waits = np.flatnonzero(sequence.wait >= 0)
     behind = np.searchsorted(launches, waits)  # launches before each wait
     thread = sequence.thread[launches]
@@ -291,8 +347,11 @@ def repetitions(trace: Trace, sequence: Sequence, queues: Queues, behind_record:
     since = np.arange(len(waits)) - np.searchsorted(waits, nearest)
     group = np.empty(len(waits), np.int64)
     wait = sequence.wait[waits]
-    _, group[wait] = gather.distinct(*columns, since, behind_record[wait])
-    return group
+    is_behind = behind_record[wait]
+    first, group[wait] = gather.distinct(*columns, since, is_behind)
+    around = tuple(column[first] for column in columns)
+    names, of_streams = name[of_work], of_stream[of_work]
+    return Repetitions(group, around, since[first], is_behind[first], names, of_streams, streams)
 
 
 # Compiled: up to 36 pairs for each wait, of which only what is needed later is kept. Wait i, between
@@ -310,10 +369,11 @@ def find_pairs(
     waits: WaitFacts,
     work: WorkColumns,
     queues: QueueColumns,
-) -> tuple[Pairs, Totals, Array]:
+) -> tuple[Pairs, Array, Array, Totals, Array]:
     """Pairs of streams of one device with work on both sides, and their times over all repetitions.
 
-    The third is a mask of waits that are surely not for the event that was recorded right before them.
+    The second and third are a table of codes, see `meaning_of_codes`. The last is a mask of waits that are surely not for
+    the event that was recorded right before them.
     """
     n, width = waiting_side.queue.shape
     size = _count_possible(waiting_side, awaited_side, queues)
@@ -361,11 +421,25 @@ def find_pairs(
         first[i + 1] = at
     return (
         Pairs(first, waiting, awaited, source, flags, code),
+        keys,
+        codes,
         Totals(
             totals[0], totals[1], totals[2], totals[3], totals[4], totals[5], totals[6], totals[7]
         ),
         for_older,
     )
+
+
+def meaning_of_codes(keys: Array, codes: Array, queues: int) -> tuple[Array, Array, Array]:
+    """The group of waits that each code of pairs stands for, and the numbers of the waiting and the awaited stream.
+
+    ``key = (group * queues + waiting) * queues + awaited``, -1 where the table has no code.
+    """
+    used = np.flatnonzero(keys >= 0)
+    key = np.empty(len(used), np.int64)
+    key[codes[used]] = keys[used]
+    key, awaited = np.divmod(key, queues)
+    return *np.divmod(key, queues), awaited
 
 
 # Compiled: called for pairs of which the target started too early.

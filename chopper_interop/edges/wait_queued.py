@@ -16,6 +16,7 @@ import numpy as np
 
 from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import preceding_rows
+from chopper_interop.arrays.sorted_groups import sorted_groups
 from chopper_interop.edges.queues import NEVER_TOO_LATE, Queues, group_pairs
 from chopper_interop.edges.wait_pairs import HELD_NS, IMMEDIATE_START_NS
 from chopper_interop.trace import Trace
@@ -36,7 +37,7 @@ def slots_by_time(queues: Queues) -> tuple[Array, Array]:
 
     Work that was queued starts when the work before it on its lane has ended, if it waits for
     nothing else. So what ended later on the same device, right before the start, held it up, unless
-    the time since the work before it is the usual one.
+    the time since the work before it is the usual one of its rank.
     """
     target = np.flatnonzero(queues.queued_before)
     # what takes no time holds nothing up, and what was queued later comes too late for a wait
@@ -55,8 +56,9 @@ def slots_by_time(queues: Queues) -> tuple[Array, Array]:
     known, last = last >= 0, lasting[last]
     elsewhere = lane[last] != lane[target]
     behind_own = known & ~elsewhere & (gap <= IMMEDIATE_START_NS)
-    usual = np.median(gap[behind_own]) if behind_own.any() else 0
-    held = known & elsewhere & (gap > usual)
+    rank = queues.rank_number[target]
+    own_gaps = sorted_groups([(rank[behind_own], gap[behind_own])], int(rank.max()) + 1)
+    held = known & elsewhere & (gap > own_gaps.linear_quantile(0.5)[rank])
     held &= start - queues.end[last] <= IMMEDIATE_START_NS
     return last[held], target[held]
 
@@ -124,10 +126,13 @@ class _Starts(NamedTuple):
     apart: Array
 
 
-def slots_between_queues(queues: Queues) -> tuple[Array, Array]:
-    """Slots of work, and of work on another lane of its device, without launches, that started behind it."""
+def slots_between_queues(queues: Queues, stated: Array) -> tuple[Array, Array]:
+    """Slots of work, and of work on another lane of its device, without launches, that started behind it.
+
+    Not of the ranks in `stated`: what their work depends on is known.
+    """
     launched = gather.unique(queues.rank[queues.queue[queues.call >= 0]])
-    slot = np.flatnonzero(~np.isin(queues.rank[queues.queue], launched))
+    slot = np.flatnonzero(~np.isin(queues.rank[queues.queue], np.append(launched, stated)))
     lane = queues.lane[queues.queue[slot]]
     if not slot.size or (lane == lane[0]).all():
         return slot[:0], slot[:0]

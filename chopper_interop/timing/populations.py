@@ -78,18 +78,4 @@ def linear_quantiles(population: Array, values: Array, share: float, count: int)
     """Quantile of each of so many populations between its two values nearest to it, as `numpy.quantile`; 0 of none."""
     if count == 1:
         return np.full(1, np.quantile(values, share) if len(values) else 0.0)
-    of = sorted_groups([(population, values)], count)
-    result = np.zeros(count)
-    filled = np.flatnonzero(of.count)
-    at = share * (of.count[filled] - 1)
-    low = at.astype(np.int64)
-    high = np.minimum(low + 1, of.count[filled] - 1)
-    below, above = (of.values[of.offsets[filled] + nth] for nth in (low, high))
-    weight, step = at - low, above - below
-    # from the nearer of the two, so that both ends are exact
-    result[filled] = np.where(
-        weight < 0.5,  # noqa: PLR2004
-        below + step * weight,
-        above - step * (1 - weight),
-    )
-    return result
+    return sorted_groups([(population, values)], count).linear_quantile(share)

@@ -108,7 +108,7 @@ def columns(trace: Trace, issues: IssueLog, only: Collection[str] = COLUMNS) -> 
     trace
         Any trace; columns in which all its ranks have values are not computed again.
     issues
-        Log of what was assumed, and of how much work is unknown.
+        Log of what was assumed, and of how much work is unknown, which is no news where no FLOPs are known on any rank.
     only
         Nothing is computed unless one of the columns is among these.
     """
@@ -119,8 +119,9 @@ def columns(trace: Trace, issues: IssueLog, only: Collection[str] = COLUMNS) -> 
     _fill_moves(trace, flops, size)
     values = {"flops": flops, "mem_bytes": size}
     arrays = {k: arrow.negative_to_null(v) for k in missing if ((v := values[k]) >= 0).any()}
-    if "flops" in arrays:
-        _note(provenance.fill_columns(trace, arrays), issues)
+    if "flops" in missing:
+        is_new = ~provenance.stated_rows(trace, "flops")
+        _note(provenance.fill_columns(trace, arrays), is_new, issues)
     return arrays
 
 
@@ -264,9 +265,9 @@ def _fill_moves(trace: Trace, flops: Array, size: Array) -> None:
     size[comm] = np.maximum(trace.integers("bytes", comm), trace.integers("out_bytes", comm))
 
 
-def _note(trace: Trace, issues: IssueLog) -> None:
-    """Count what is assumed and what is unknown in the column `flops`."""
-    kernels = np.flatnonzero(trace.array("kind") == Kind.KERNEL)
+def _note(trace: Trace, is_new: Array, issues: IssueLog) -> None:
+    """Count what is assumed and what is unknown in the column `flops`, where it is derived."""
+    kernels = np.flatnonzero((trace.array("kind") == Kind.KERNEL) & is_new)
     if not kernels.size:
         return
     unknown = kernels[trace.integers("flops", kernels) < 0]
@@ -277,9 +278,9 @@ def _note(trace: Trace, issues: IssueLog) -> None:
     parts = count[number]
     # parts that differ by more than rounding from equal ones were divided by time
     even = np.abs(flops[rows] - flops[owner] // parts) <= parts
-    by_time = rows[(parts > 1) & ~even]
+    by_time = rows[(parts > 1) & ~even & is_new[rows]]
     issues.add(DIVIDED_BY_TIME, by_time.size, _name(trace, by_time))
-    inferred = _inferred_shapes(trace, flops)
+    inferred = _inferred_shapes(trace, np.where(is_new, flops, -1))
     issues.add(INFERRED_SHAPE, inferred.size, _name(trace, inferred))
 
 
