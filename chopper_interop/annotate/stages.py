@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chopper_interop import rank_batches
 from chopper_interop.annotate import provenance
@@ -27,10 +27,12 @@ class _Stage(NamedTuple):
     Of those that it derives of nodes and their arguments, it is given the names that are asked for.
     What it derives depends on nodes of the same rank alone or, with `by_host`, of the same host; with `at_once`
     its issues have figures of all nodes. What it logs counts if it derives the column `logs_of` for any rank.
+    What it needs to know of all ranks `of_job` finds out where they are taken some at a time.
     """
 
-    columns: Callable[[Trace, IssueLog, Collection[str]], dict[str, pa.Array]]
+    columns: Callable[..., dict[str, pa.Array]]
     has_data: Callable[[Trace], bool]
+    of_job: Callable[[Iterator[Trace], Collection[str]], Any] | None = None
     by_host: bool = False
     at_once: bool = False
     logs_of: str = ""
@@ -51,21 +53,26 @@ def _has_gpu_series(trace: Trace) -> bool:
     )
 
 
-def _telemetry(trace: Trace, log: IssueLog, _: Collection[str]) -> dict[str, pa.Array]:
+def _telemetry(trace: Trace, log: IssueLog, *_: object) -> dict[str, pa.Array]:
     from chopper_interop.annotate.telemetry import annotations
 
     return annotations.columns(trace, log)
 
 
-def _counters(trace: Trace, log: IssueLog, _: Collection[str]) -> dict[str, pa.Array]:
+def _counters(trace: Trace, log: IssueLog, *_: object) -> dict[str, pa.Array]:
     from chopper_interop.annotate.counters import counter_metrics
 
     return counter_metrics.columns(trace, log)
 
 
 _STAGES = (
-    _Stage(structure.columns, lambda trace: trace.nodes.num_rows > 0),
-    _Stage(operators.columns, lambda trace: trace.nodes.num_rows > 0, logs_of="flops"),
+    _Stage(structure.columns, lambda trace: trace.nodes.num_rows > 0, structure.block_lists),
+    _Stage(
+        operators.columns,
+        lambda trace: trace.nodes.num_rows > 0,
+        operators.convolution_shapes,
+        logs_of="flops",
+    ),
     _Stage(_telemetry, _has_gpu_series, by_host=True),
     _Stage(_counters, lambda trace: trace.counters.num_rows > 0, at_once=True),
 )
@@ -97,9 +104,12 @@ def annotate(trace: Trace, only: Collection[str] = OF_NODES) -> Trace:
 def _with_stage(trace: Trace, stage: _Stage, log: IssueLog, only: Collection[str]) -> Trace:
     """Add the columns of a stage, of some ranks at a time where none depends on others."""
     of_stage, derived = IssueLog(log.source), set[str]()
+    of_job = None
+    if stage.of_job is not None and len(rank_batches.spans(trace)) > 1:
+        of_job = stage.of_job((part for _, part in rank_batches.batches(trace)), only)
 
     def derive(part: Trace) -> dict[str, pa.Array]:
-        columns = stage.columns(part, of_stage, only)
+        columns = stage.columns(part, of_stage, only, of_job)
         derived.update(columns)
         columns = provenance.filled(part, columns)
         return {

@@ -39,8 +39,8 @@ def of_job(batches: Sequence[Callable[[], Waits | None]]) -> list[Evidence | Non
         if mask.any():
             said[at] = _said_by(batches[at], mask)
     totals = _totals_of_job([of_batch for of_batch in said if of_batch is not None])
-    for at, *of_batch in zip(known, for_older, totals, strict=True):
-        result[at] = Evidence(*of_batch)
+    for at, mask, of_codes in zip(known, for_older, totals, strict=True):
+        result[at] = Evidence(mask, of_codes)
     return result
 
 
@@ -52,14 +52,14 @@ def _said_by(read: Callable[[], Waits | None], for_older: Array | None) -> Said 
         return None
     keep, said = spill.kept, tried.said
     r = said.repetitions
-    around, streams = tuple(map(keep, r.around)), (keep(r.streams[0]), keep(r.streams[1]))
-    columns = map(keep, (r.nth, r.is_behind_record, r.names, r.of_streams))
     return Said(
-        Repetitions(keep(r.group), around, *columns, streams),
-        *map(keep, (said.group, said.waiting, said.awaited)),
-        Totals(*map(keep, said.totals)),
-        keep(said.is_older),
-    )
+        Repetitions(
+            keep(r.group), tuple(map(keep, r.around)), keep(r.nth), keep(r.is_behind_record),
+            keep(r.names), keep(r.of_streams), (keep(r.streams[0]), keep(r.streams[1])),
+        ),
+        keep(said.group), keep(said.waiting), keep(said.awaited),
+        Totals(*map(keep, said.totals)), keep(said.is_older),
+    )  # fmt: skip
 
 
 def _waits_for_older(batches: Sequence[Said]) -> list[Array]:

@@ -272,8 +272,8 @@ def find_pairs(waits: Waits, for_older: Array | None) -> Tried | None:
         waiting.served, awaited.event, awaited.elsewhere, last_event, behind_record, has_records,
         repetitions.group,
     )  # fmt: skip
-    pairs, *table, totals, older = wait_pairs.find_pairs(*sides, facts, work, columns)
-    meaning = wait_pairs.meaning_of_codes(*table, len(queues.lane))
+    pairs, keys, codes, totals, older = wait_pairs.find_pairs(*sides, facts, work, columns)
+    meaning = wait_pairs.meaning_of_codes(keys, codes, len(queues.lane))
     totals = Totals(*(values[: len(meaning[0])] for values in totals))
     is_older = np.bincount(repetitions.group, older, len(repetitions.nth)) > 0
     said = Said(repetitions, *meaning, totals, is_older)

@@ -7,7 +7,7 @@ host by milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +16,12 @@ from chopper_interop import arguments, rank_batches, training_steps
 from chopper_interop.annotate import provenance
 from chopper_interop.annotate.structure.autograd import Autograd, link_autograd, read_arguments
 from chopper_interop.annotate.structure.coverage import COLUMNS, coverage
-from chopper_interop.annotate.structure.modules import add_backward_modules, read_modules
+from chopper_interop.annotate.structure.modules import (
+    BlockLists,
+    add_backward_modules,
+    read_modules,
+    stated_modules,
+)
 from chopper_interop.annotate.structure.names import BACKWARD, PARTS, Names, classify_names
 from chopper_interop.annotate.structure.operations import find_operations
 from chopper_interop.annotate.structure.phase import Passes, find_passes
@@ -79,8 +84,22 @@ NO_LAUNCH = Fault.info(
 _FROM_LAUNCH = (*GPU_WORK, Kind.GPU_SYNC, Kind.GPU_ANNOTATION)
 
 
+def block_lists(batches: Iterable[Trace], only: Collection[str] = COLUMNS) -> BlockLists | None:
+    """Return the lists of blocks of the model of a job, some ranks of which a batch has; None if no layers are asked for."""
+    if "layer" not in only:
+        return None
+    stated = []
+    for part in batches:
+        operators, _, _, hierarchy = read_arguments(part)
+        stated.append(stated_modules(part, classify_names(part), operators, hierarchy))
+    return BlockLists.of(stated)
+
+
 def columns(
-    trace: Trace, issues: IssueLog | None = None, only: Collection[str] = COLUMNS
+    trace: Trace,
+    issues: IssueLog | None = None,
+    only: Collection[str] = COLUMNS,
+    lists: BlockLists | None = None,
 ) -> dict[str, pa.Array]:
     """Derive annotation columns that say which part of a training step each node is.
 
@@ -92,19 +111,23 @@ def columns(
         Log for what was assumed.
     only
         Names of the columns that are derived, as far as they are among these.
+    lists
+        Lists of blocks of the job; None for those of these ranks.
     """
     chosen = [name for name in COLUMNS if name in only]
     requested = provenance.incomplete_columns(trace, chosen)
     if not requested:
         return {}
     log = issues if issues is not None else IssueLog()
-    result = _derive(trace, set(requested), log)
+    result = _derive(trace, set(requested), log, lists)
     if result:
         _note_without_launch(trace, log)
     return result
 
 
-def _derive(trace: Trace, requested: set[str], issues: IssueLog) -> dict[str, pa.Array]:
+def _derive(
+    trace: Trace, requested: set[str], issues: IssueLog, lists: BlockLists | None
+) -> dict[str, pa.Array]:
     quiet = IssueLog()  # for columns that were not requested
     of_host: dict[str, tuple[Array, Sequence[str] | None]] = {}
     names = classify_names(trace)
@@ -124,7 +147,7 @@ def _derive(trace: Trace, requested: set[str], issues: IssueLog) -> dict[str, pa
         if requested & {"phase", "step_part"}:
             _note_assumed(trace, passes, issues)
         layer_issues = issues if "layer" in requested else quiet
-        modules = read_modules(trace, names, operators, hierarchy, layer_issues)
+        modules = read_modules(trace, names, operators, hierarchy, layer_issues, lists)
         del operators, hierarchy
         modules = add_backward_modules(trace, names, autograd, modules)
         of_host |= {"layer": (modules.layer, None), "module": (modules.module, modules.texts)}
@@ -237,9 +260,14 @@ def _note_assumed(trace: Trace, passes: Passes, issues: IssueLog) -> None:
 
 
 def _note_without_launch(trace: Trace, issues: IssueLog) -> None:
-    on_gpu = is_any(trace.array("kind"), GPU_WORK)
-    lost = np.flatnonzero(on_gpu & (trace.launch < 0))
-    if 0 < lost.size < np.count_nonzero(on_gpu):  # if all lack one, the trace has no host
+    on_gpu = np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
+    is_lost = trace.launch[on_gpu] < 0
+    if not is_lost.any():
+        return
+    rank = trace.array("rank")[on_gpu]
+    has_host = np.bincount(rank, ~is_lost) > 0  # if all lack one, the rank has no host
+    lost = on_gpu[is_lost & has_host[rank]]
+    if lost.size:
         name = trace.names()[trace.array("name")[lost[0]]]
         issues.add(NO_LAUNCH, len(lost), repr(name[:80]))
 

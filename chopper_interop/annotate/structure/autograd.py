@@ -54,7 +54,12 @@ def read_arguments(trace: Trace) -> OperatorArguments:
     (hierarchy,), (profiled, in_et, thread) = arguments.find_with_integers(
         trace, operators, ("Module Hierarchy",), ("Sequence number", "ET seq_id", "Fwd thread id")
     )
-    sequence = profiled if profiled.known.any() else in_et
+    sequence = profiled
+    if in_et.known.any():  # of ranks of execution traces
+        rank = trace.array("rank")[operators]
+        is_profiled = (np.bincount(rank, profiled.known) > 0)[rank]
+        pairs = zip(profiled, in_et, strict=True)
+        sequence = arguments.Integers(*(np.where(is_profiled, *values) for values in pairs))
     return OperatorArguments(
         operators,
         _of_nodes(trace, operators, sequence),

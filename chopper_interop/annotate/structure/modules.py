@@ -54,6 +54,10 @@ _MIN_BLOCKS = 3
 model of an encoder and a decoder."""
 _MAX_LENGTH_RATIO = 4
 """Chosen: a class with less than this part of the blocks of the longest list is not a list."""
+_RANGES, _CALLS, _HIERARCHIES = range(3)
+"""What states a module, the first that counts first."""
+Callees = dict[str | None, list[str]]
+"""Modules that each module calls; those of None have no caller."""
 
 
 @dataclass(frozen=True)
@@ -75,14 +79,65 @@ class Modules:
     texts: list[str]
 
 
-def read_modules(
-    trace: Trace, names: Names, operators: Array, hierarchy: ArgumentRanges, issues: IssueLog
-) -> Modules:
-    """Read modules and layers from ranges, calls of modules and the `hierarchy` of operators."""
-    texts, module = _own_modules(trace, names, operators, hierarchy)
+class StatedModules(NamedTuple):
+    """Modules that some ranks state.
+
+    Parameters
+    ----------
+    texts
+        Names, each with the place that it has among those of all ranks: in ranges, in calls, in hierarchies.
+    calls
+        Modules that call others, None for no module, and those that they call, in order of the first calls.
+    """
+
+    texts: dict[str, tuple[int, int]]
+    calls: list[tuple[str | None, str]]
+
+
+def stated_modules(
+    trace: Trace, names: Names, operators: Array, hierarchy: ArgumentRanges
+) -> StatedModules:
+    """Read which modules ranks state; parameters as of `read_modules`."""
+    return _own_modules(trace, names, operators, hierarchy)[0]
+
+
+class BlockLists(NamedTuple):
+    """Lists of blocks of a job: layers of its modules by their paths and by their classes, and names of the lists."""
+
+    by_path: dict[str, int]
+    paths: list[str]
+    by_class: dict[str, int]
+    classes: list[str]
+
+    @classmethod
+    def of(cls, batches: Sequence[StatedModules]) -> BlockLists:
+        """Find the lists of a job by the modules that the ranks of each batch state."""
+        places: dict[str, tuple[int, ...]] = {}
+        for number, stated in enumerate(batches):
+            for text, (source, place) in stated.texts.items():
+                key = source, number * (source == _HIERARCHIES), place
+                places[text] = min(places.get(text, key), key)
+        texts = sorted(places, key=places.__getitem__)
+        calls = list(dict.fromkeys(call for stated in batches for call in stated.calls))
+        by_path, paths = layers_of_paths(texts)
+        by_class, classes = layers_of_classes(calls)
+        return cls(dict(zip(texts, by_path, strict=True)), paths, by_class, classes)
+
+
+def read_modules(  # what modules and layers follow from
+    trace: Trace, names: Names, operators: Array, hierarchy: ArgumentRanges, issues: IssueLog,
+    lists: BlockLists | None = None,
+) -> Modules:  # fmt: skip
+    """Read modules and layers from ranges, calls of modules and the `hierarchy` of operators.
+
+    Lists of blocks are those of the job, or of all these ranks if None.
+    """
+    stated, module = _own_modules(trace, names, operators, hierarchy)
+    texts = list(stated.texts)
     if not texts and not names.unit.any() and (names.layer < 0).all():  # none states any
         return Modules(module, module, texts)
-    layer = _own_layers(trace, names, module, texts, issues)
+    lists = BlockLists.of([stated]) if lists is None else lists
+    layer = _own_layers(trace, names, module, texts, lists, issues)
     ranges = is_any(trace.array("kind"), RANGES)
     name = trace.array("name")
     opens, closes = names.opens[name] & ranges, names.closes[name] & ranges
@@ -93,28 +148,34 @@ def read_modules(
 
 def _own_modules(
     trace: Trace, names: Names, operators: Array, hierarchy: ArgumentRanges
-) -> tuple[list[str], Array]:
-    """Texts of modules, and the index of the module that each node states itself."""
+) -> tuple[StatedModules, Array]:
+    """Modules that are stated, and the index of the one that each node states itself."""
     kind, name = trace.array("kind"), trace.array("name")
     all_names = trace.names()
     numbers: dict[str, int] = {}
+    places: dict[str, tuple[int, int]] = {}
     ranges = is_any(kind, RANGES)
     of_name = np.full(len(all_names) + 1, -1, np.int32)
     for code in gather.unique_codes(name[ranges]).tolist():
         if text := module_in_range(all_names[code]):
             of_name[code] = numbers.setdefault(text, len(numbers))
+            places.setdefault(text, (_RANGES, code))
     module = np.where(ranges, of_name[name], -1)
     calls = names.module[name] & (kind == Kind.PYTHON)
     for code in gather.unique_codes(name[calls]).tolist():
         text = all_names[code][len(MODULE) :]
         of_name[code] = numbers.setdefault(text, len(numbers))
+        places.setdefault(text, (_CALLS, code))
     module = np.where(calls, of_name[name], module)
     code, hierarchies = arguments.values_at(trace.text, hierarchy)
     paths = [_path_of_hierarchy(value) for value in hierarchies]
     by_path = np.array([numbers.setdefault(p, len(numbers)) if p else -1 for p in paths] + [-1])
+    for place, path in enumerate(filter(None, paths)):
+        places.setdefault(path, (_HIERARCHIES, place))
     module[operators] = np.where(by_path[code] >= 0, by_path[code], module[operators])
     _name_calls_by_ranges(trace.array("parent"), calls, names.opens[name] & ranges, module)
-    return list(numbers), module.astype(np.int32, copy=False)
+    called = _called(trace.array("parent"), calls, module, list(numbers))
+    return StatedModules(places, called), module.astype(np.int32, copy=False)
 
 
 # Compiled: from each range, parents are followed up to the call of a module.
@@ -138,7 +199,7 @@ def _path_of_hierarchy(hierarchy: Any) -> str:
 
 
 def _own_layers(
-    trace: Trace, names: Names, module: Array, texts: list[str], issues: IssueLog
+    trace: Trace, names: Names, module: Array, texts: list[str], lists: BlockLists, issues: IssueLog
 ) -> Array:
     """Layer that each node states: in words, by its module's path or class, or as an FSDP unit.
 
@@ -147,28 +208,28 @@ def _own_layers(
     kind, name = trace.array("kind"), trace.array("name")
     ranges = is_any(kind, RANGES)
     in_words = np.where(ranges, names.layer[name], -1)
-    path_layers, path_lists = layers_of_paths(texts)
-    calls = names.module[name] & (kind == Kind.PYTHON)
-    class_layers, class_lists = layers_of_classes(trace, calls, module, texts)
     result = np.full(len(kind), -1, np.int32)
-    by_path, by_class = (np.append(of, np.int32(-1))[module] for of in (path_layers, class_layers))
+    by_path, by_class = (
+        np.array([*(of.get(text, -1) for text in texts), -1]).astype(np.int32)[module]
+        for of in (lists.by_path, lists.by_class)
+    )
     units = layers_of_units(trace, names.unit[name] & ranges)
     none: list[str] = []
-    sources = ((in_words, none), (by_path, path_lists), (by_class, class_lists), (units, none))
-    used: set[str] = set()
+    sources = (
+        (in_words, none), (by_path, lists.paths), (by_class, lists.classes), (units, none),
+    )  # fmt: skip
     of_ranks = trace.rank_rows.values()
     starts = [rows.start for rows in of_ranks]
     occurs = [np.logical_or.reduceat(layers >= 0, starts).tolist() for layers, _ in sources]
     for rows, *present in zip(of_ranks, *occurs, strict=True):
-        for (layers, lists), is_present in zip(sources, present, strict=True):
+        for (layers, used), is_present in zip(sources, present, strict=True):
             if is_present:
                 result[rows] = layers[rows]
-                used |= set(lists)
                 if layers is units:
                     issues.add(UNITS_COUNTED, len(np.unique(units[rows])) - 1, _UNIT)
+                if len(used) > 1:
+                    issues.add(SEVERAL_LISTS, len(used), ", ".join(sorted(used)[:4]))
                 break
-    if len(used) > 1:
-        issues.add(SEVERAL_LISTS, len(used), ", ".join(sorted(used)[:4]))
     return result
 
 
@@ -290,7 +351,7 @@ def _fill_accumulation(
             module[i] = module[before]
 
 
-def layers_of_paths(texts: Sequence[str]) -> tuple[Array, list[str]]:
+def layers_of_paths(texts: Sequence[str]) -> tuple[list[int], list[str]]:
     """Layer of each module by its path, and the paths of the lists of blocks.
 
     The first number in a path decides: ``model.layers.3.mlp.experts.5`` is in layer 3.
@@ -301,8 +362,7 @@ def layers_of_paths(texts: Sequence[str]) -> tuple[Array, list[str]]:
         if position:
             highest[position[0]] = max(highest.get(position[0], 0), position[1])
     first = dict(zip(highest, _first_numbers(highest.values()), strict=True))
-    layers = [first[p[0]] + p[1] if p else -1 for p in positions]
-    return np.array(layers, np.int32), list(highest)
+    return [first[p[0]] + p[1] if p else -1 for p in positions], list(highest)
 
 
 def _position_in_list(text: str) -> tuple[str, int] | None:
@@ -323,44 +383,42 @@ def _first_numbers(highest_numbers: Iterable[int]) -> list[int]:
     return first_numbers
 
 
-def layers_of_classes(
-    trace: Trace, calls: Array, module: Array, texts: Sequence[str]
-) -> tuple[Array, list[str]]:
-    """Layer of each module by its class and number, and the classes that are blocks."""
-    layers = np.full(len(texts), -1, np.int32)
-    matches = {
-        m: _INSTANCE.fullmatch(texts[m]) for m in gather.unique_codes(module[calls]).tolist()
-    }
+def layers_of_classes(calls: Sequence[tuple[str | None, str]]) -> tuple[dict[str, int], list[str]]:
+    """Layer of each module by its class and number, and the classes that are blocks; calls as of `StatedModules`."""
+    layers: dict[str, int] = {}
+    matches = {text: _INSTANCE.fullmatch(text) for _, text in calls}
     instances = {
         m: (match.group(1), match.group(2))
         for m, match in matches.items()
         if match and len(match.group(2)) < 9  # noqa: PLR2004 # fits into 32 bits
     }
-    children = _children(trace.array("parent"), calls, module, instances)
+    # modules that each module calls, ordered by their numbers
+    children = grouped(sorted(calls, key=lambda call: _number_of(instances, call[1])))
     blocks = _find_blocks(children, instances)
     longest = max((len(members) for members in blocks.values()), default=0)
     lists = {c: m for c, m in blocks.items() if len(m) * _MAX_LENGTH_RATIO >= longest}
     numbers = {c: [int(instances[m][1]) for m in members] for c, members in lists.items()}
     first_numbers = _first_numbers(max(n) for n in numbers.values())
     for (cls, members), first in zip(lists.items(), first_numbers, strict=True):
-        layers[members] = first + np.array(numbers[cls])
+        layers |= {
+            member: first + number for member, number in zip(members, numbers[cls], strict=True)
+        }
     return layers, list(lists)
 
 
-def _children(
-    parent: Array, calls: Array, module: Array, instances: dict[int, tuple[str, str]]
-) -> dict[int, list[int]]:
-    """Modules that each module calls, ordered by their numbers; those of -1 have no caller."""
+def _called(
+    parent: Array, calls: Array, module: Array, texts: list[str]
+) -> list[tuple[str | None, str]]:
+    """Modules that call others, None for no module, and those that they call, in order of the first calls."""
     around = nest.around(parent, calls)
     rows = np.flatnonzero(calls)
     callers = np.where(around[rows] >= 0, module[around[rows]], -1)
     first, _ = gather.distinct(callers, module[rows])
-    pairs = np.stack([callers[first], module[rows][first]])
-    order = np.argsort([_number_of(instances, int(m)) for m in pairs[1]], kind="stable")
-    return grouped((caller, called) for caller, called in pairs[:, order].T.astype(int).tolist())
+    pairs = zip(callers[first].tolist(), module[rows][first].tolist(), strict=True)
+    return [(texts[a] if a >= 0 else None, texts[b]) for a, b in pairs]
 
 
-def _number_of(instances: dict[int, tuple[str, str]], module: int) -> int:
+def _number_of(instances: dict[str, tuple[str, str]], module: str) -> int:
     return int(instances[module][1]) if module in instances else -1
 
 
@@ -383,11 +441,9 @@ def _count_units(units: Array, around: Array, result: Array) -> None:
             count[outer] += 1
 
 
-def _find_blocks(
-    children: dict[int, list[int]], instances: dict[int, tuple[str, str]]
-) -> dict[str, list[int]]:
+def _find_blocks(children: Callees, instances: dict[str, tuple[str, str]]) -> dict[str, list[str]]:
     """Modules of each class of blocks, the outermost that are enough."""
-    blocks = _blocks_below([-1], children, instances)
+    blocks = _blocks_below([None], children, instances)
     while 0 < sum(map(len, blocks.values())) < _MIN_BLOCKS:
         inner = _blocks_below(list(_modules(blocks)), children, instances)
         if not inner or set(_modules(inner)) & set(_modules(blocks)):
@@ -396,20 +452,20 @@ def _find_blocks(
     return blocks
 
 
-def _modules(blocks: dict[str, list[int]]) -> Iterable[int]:
+def _modules(blocks: dict[str, list[str]]) -> Iterable[str]:
     return (m for members in blocks.values() for m in members)
 
 
 def _blocks_below(
-    front: list[int], children: dict[int, list[int]], instances: dict[int, tuple[str, str]]
-) -> dict[str, list[int]]:
+    front: Sequence[str | None], children: Callees, instances: dict[str, tuple[str, str]]
+) -> dict[str, list[str]]:
     """Outermost blocks that some modules contain: modules of a class of which one calls several."""
-    blocks: dict[str, list[int]] = {}
+    blocks: dict[str, list[str]] = {}
     seen = set(front)
     while front:
-        beneath: list[int] = []
+        beneath: list[str] = []
         for caller in front:
-            by_class: dict[str, list[int]] = {}
+            by_class: dict[str, list[str]] = {}
             for called in _through_containers(caller, children, instances):
                 if called not in seen:
                     seen.add(called)
@@ -426,10 +482,10 @@ def _blocks_below(
 
 
 def _through_containers(
-    caller: int, children: dict[int, list[int]], instances: dict[int, tuple[str, str]]
-) -> list[int]:
+    caller: str | None, children: Callees, instances: dict[str, tuple[str, str]]
+) -> list[str]:
     """Modules that a module calls, with containers replaced by what they call."""
-    called: list[int] = []
+    called: list[str] = []
     stack = list(reversed(children.get(caller, [])))
     seen = set(stack)
     while stack:

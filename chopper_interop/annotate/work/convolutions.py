@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import lru_cache
 
 from chopper_interop.annotate.work.calls import Call, Shape, dense
 
@@ -27,34 +28,29 @@ ThirdShapes = dict[tuple["Shape", "Shape"], set["Shape"]]
 """Two shapes of a convolution → all third shapes that occur with them."""
 
 
-def with_inferred_shapes(names: Sequence[str], calls: Sequence[Call | None]) -> list[Call | None]:
-    """Return the calls of a trace with the shapes that those of convolutions lack, if known.
-
-    Parameters
-    ----------
-    names, calls
-        Names of operators, and calls of them; None for arguments that are not understood.
-    """
-    named = list(zip(names, calls, strict=True))
-    shapes = _ConvolutionShapes(named)
-    return [call and shapes.complete(name, call) for name, call in named]
+def is_gradient(name: str) -> bool:
+    """Return True for names of operators that compute gradients of convolutions."""
+    return _indexes(name) is not None
 
 
-class _ConvolutionShapes:
-    """Shapes of the convolutions of a trace, from all its calls of gradients.
+@lru_cache(1 << 12)
+def _indexes(name: str) -> tuple[int, int, int] | None:
+    """Which arguments of the operator of a name are input, weight and result; None if it computes no gradients."""
+    return next((indexes for names, indexes in _GRADIENTS if names.fullmatch(name)), None)
 
-    Parameters
-    ----------
-    calls
-        Names of operators, and calls of them.
-    """
 
-    def __init__(self, calls: Iterable[tuple[str, Call | None]]) -> None:
+class Shapes:
+    """Shapes of the convolutions of a job, from its calls of gradients."""
+
+    def __init__(self) -> None:
         self._results: ThirdShapes = defaultdict(set)
         self._weights: ThirdShapes = defaultdict(set)
         self._inputs: ThirdShapes = defaultdict(set)
-        for name, call in calls:
-            indexes = next((i for names, i in _GRADIENTS if names.fullmatch(name)), None)
+
+    def add(self, names: Iterable[str], calls: Iterable[Call | None]) -> None:
+        """Take over shapes of calls, with the names of their operators; None for arguments that are not understood."""
+        for name, call in zip(names, calls, strict=True):
+            indexes = _indexes(name)
             if indexes is not None and call is not None:
                 x, weight, result = (call.tensor(index) for index in indexes)
                 if x is not None and weight is not None and result is not None:

@@ -15,7 +15,7 @@ all-gather.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -100,7 +100,32 @@ class _OperatorWork(NamedTuple):
 COLUMNS = ("flops", "mem_bytes")
 
 
-def columns(trace: Trace, issues: IssueLog, only: Collection[str] = COLUMNS) -> dict[str, pa.Array]:
+def convolution_shapes(
+    batches: Iterable[Trace], only: Collection[str] = COLUMNS
+) -> convolutions.Shapes | None:
+    """Return the shapes of convolutions of a job, some ranks of which a batch has; None if no work is asked for."""
+    if not set(COLUMNS).intersection(only):
+        return None
+    shapes = convolutions.Shapes()
+    for part in batches:
+        is_gradient = np.array(
+            [convolutions.is_gradient(n) and find_rule(n) is not None for n in part.names()], bool
+        )
+        nodes = np.flatnonzero(part.array("kind") == Kind.CPU_OP)
+        nodes = nodes[np.append(is_gradient, False)[part.array("name")[nodes]]]
+        nodes = nodes[part.array("args_len")[nodes] > 0]
+        if nodes.size:
+            names, arguments_, _ = _distinct_calls(part, nodes)
+            shapes.add(names, [parse_call(one) for one in arguments_])
+    return shapes
+
+
+def columns(
+    trace: Trace,
+    issues: IssueLog,
+    only: Collection[str] = COLUMNS,
+    shapes: convolutions.Shapes | None = None,
+) -> dict[str, pa.Array]:
     """Compute `flops` and `mem_bytes` of operators, and of the GPU work that they launch.
 
     Parameters
@@ -111,11 +136,13 @@ def columns(trace: Trace, issues: IssueLog, only: Collection[str] = COLUMNS) -> 
         Log of what was assumed, and of how much work is unknown, which is no news where no FLOPs are known on any rank.
     only
         Nothing is computed unless one of the columns is among these.
+    shapes
+        Shapes of the convolutions of the job; None for those of these ranks.
     """
     missing = provenance.incomplete_columns(trace, COLUMNS)
     if not missing or not set(COLUMNS).intersection(only):
         return {}
-    flops, size = _attribute_work(trace, _operator_work(trace))
+    flops, size = _attribute_work(trace, _operator_work(trace, shapes))
     _fill_moves(trace, flops, size)
     values = {"flops": flops, "mem_bytes": size}
     arrays = {k: arrow.negative_to_null(v) for k in missing if ((v := values[k]) >= 0).any()}
@@ -125,7 +152,7 @@ def columns(trace: Trace, issues: IssueLog, only: Collection[str] = COLUMNS) -> 
     return arrays
 
 
-def _operator_work(trace: Trace) -> _OperatorWork:
+def _operator_work(trace: Trace, shapes: convolutions.Shapes | None) -> _OperatorWork:
     """Work of each operator by its own arguments, whatever is nested in it."""
     n = trace.nodes.num_rows
     operators = _OperatorWork(
@@ -141,9 +168,8 @@ def _operator_work(trace: Trace) -> _OperatorWork:
     nodes = np.flatnonzero(has_rule & (trace.array("args_len") > 0))
     if not nodes.size:
         return operators
-    first, code, arguments_ = _distinct_calls(trace, nodes)
-    names = trace.names()
-    work = _work_of_calls([names[name[nodes[row]]] for row in first.tolist()], arguments_)
+    called, arguments_, code = _distinct_calls(trace, nodes)
+    work = _work_of_calls(called, arguments_, shapes)
     for column, field in ((operators.flops, "flops"), (operators.bytes, "bytes")):
         values = [getattr(w, field) for w in work]
         column[nodes] = np.array([_int64(value) for value in values], np.int64)[code]
@@ -158,8 +184,8 @@ def _int64(value: int | None) -> int:
     return value if value is not None and 0 <= value < 1 << 63 else -1
 
 
-def _distinct_calls(trace: Trace, nodes: Array) -> tuple[Array, Array, list[dict[str, Any]]]:
-    """Find distinct calls: the first node of each, the index of each node's call, arguments."""
+def _distinct_calls(trace: Trace, nodes: Array) -> tuple[list[str], list[dict[str, Any]], Array]:
+    """Find distinct calls: the name of each, its arguments, and the index of each node's call."""
     keys = (*_KEYS, _CONCRETE, _VALUES, _OLD_DIMS)
     spans = dict(zip(keys, arguments.find(trace, nodes, *keys), strict=True))
     dims, old = spans["Input Dims"], spans.pop(_OLD_DIMS)
@@ -178,14 +204,22 @@ def _distinct_calls(trace: Trace, nodes: Array) -> tuple[Array, Array, list[dict
         {key: values[codes[row]] for key, (codes, values) in decoded.items() if codes[row] >= 0}
         for row in first.tolist()
     ]
-    return first, code, calls
+    names, name = trace.names(), trace.array("name")
+    return [names[name[nodes[row]]] for row in first.tolist()], calls, code
 
 
-def _work_of_calls(names: list[str], arguments_: list[dict[str, Any]]) -> list[CallWork]:
+def _work_of_calls(
+    names: list[str], arguments_: list[dict[str, Any]], shapes: convolutions.Shapes | None = None
+) -> list[CallWork]:
     """Work of calls, by name of the operator and arguments."""
     calls = [parse_call(one) for one in arguments_]
     if any("convolution" in name for name in names):
-        calls = convolutions.with_inferred_shapes(names, calls)
+        if shapes is None:
+            shapes = convolutions.Shapes()
+            shapes.add(names, calls)
+        calls = [
+            call and shapes.complete(name, call) for name, call in zip(names, calls, strict=True)
+        ]
     return [
         UNKNOWN if call is None else _work_of_call(find_rule(name), call)
         for name, call in zip(names, calls, strict=True)
