@@ -163,14 +163,18 @@ class TraceBuilder:
             _table("counters", {"node": node, "name": name, "value": value}, len(node))
         )
 
-    def finish(self, *, keep: bool = True) -> Trace:
-        """Build the trace; without `keep` the builder has no nodes and samples any more, which it would hold a second time."""
+    def finish(self, *, keep: bool = True, since: int | None = None) -> Trace:
+        """Build the trace; without `keep` the builder has no nodes and samples any more, which it would hold a second time.
+
+        Times count from the first node, or from `since` if that is earlier.
+        """
         nodes = _concat("nodes", self._nodes)
         if not keep:
             self._nodes.clear()
         samples = self._sample_columns(keep=keep)
         lanes = self._lane_table()
         origin = _origin(nodes, samples["ts"])
+        origin = origin if since is None else min(origin, since)
         samples["ts"] -= origin
         schema, columns = nodes.schema, dict(zip(nodes.schema.names, nodes.columns, strict=True))
         del nodes

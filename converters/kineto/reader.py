@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -154,7 +153,8 @@ def read_together(paths: list[Path], *, rank: int | None = None) -> Combined:
         Some of several cannot be read, or have events of several ranks.
     """
     issues = SourceIssues([IssueLog(str(path)) for path in paths])
-    file = trace_file.load(paths, issues, _choice(paths[0]))
+    choice = _choice(paths[0])
+    file = trace_file.load(paths, issues, choice)
     for member, log in zip(file.members, issues.logs, strict=True):
         log.add(chosen_steps.OUTSIDE, member.left_out)
     unknown = np.flatnonzero((file.kind == 0) & (file.columns["cat"] < 0) & file.phase("X"))
@@ -172,7 +172,8 @@ def read_together(paths: list[Path], *, rank: int | None = None) -> Combined:
     samples.add_samples(builder, file, owners, issues)
     for name in _NOT_OF_ARROWS:
         del file.columns[name]
-    trace = builder.finish(keep=False)
+    is_cut = choice is not None and choice.first_ts is not None
+    trace = builder.finish(keep=False, since=choice.first_ts + file.base_ns if is_cut else None)
     memory.give_back(len(file.text))
     trace = edges.add_edges(trace, file, owners, issues)
     trace, groups = communication.add_communication(recognise(trace), file, issues)
@@ -182,12 +183,12 @@ def read_together(paths: list[Path], *, rank: int | None = None) -> Combined:
     return replace(of_all, metas=_with_findings(of_all, file, issues))
 
 
-def _choice(path: Path) -> trace_file.Choose | None:
+def _choice(path: Path) -> step_events.Choice | None:
     """Return what chooses the events of the steps that are asked for; None for a small file, or if all are."""
     steps = chosen_steps.CHOSEN.get()
     if steps is None or inputs.expected_bytes(path) < READ_TWICE:
         return None
-    return partial(step_events.selection, steps=steps)
+    return step_events.Choice(steps)
 
 
 def _check(of_all: Combined, file: TraceFile, issues: SourceIssues) -> None:

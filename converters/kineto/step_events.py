@@ -4,10 +4,12 @@ A launch may stand anywhere in a file before or behind its kernel. So the file i
 calls, then for what is in these ranges or was launched there::
 
     host   |-- ProfilerStep#4 --|   |-- ProfilerStep#5 --|      asked for: 5
-              call 7                   call 8                   kept: what starts in its range, and all ranges of steps
-    GPU                            kernel 7      kernel 8       kept: 8, as its call is
+              call 7   call 6          call 8                   kept: what starts in its range, and all ranges of steps
+    GPU          kernel 6          kernel 7      kernel 8       kept: 8, as its call is
 
-What is kept is a superset of the nodes of these steps, which `chosen_steps` picks when all is known of them. A file in which
+What is kept is a superset of the nodes of these steps, which `chosen_steps` picks when all is known of them. Which ranges are
+steps depends on whether any work is launched in them: of the others one launch and its work are kept (here 7, not 6), and all
+work without a launch. Times count from the first event of the file, whether it is kept or not. A file in which
 launches follow otherwise than from correlation ids, or an id is of launches in these steps and in others, or spans follow from
 begins and ends, is kept whole.
 """
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 _CORRELATION = "correlation"
 _FORWARD_BACKWARD = "fwdbwd"
 _SPAN = ord("X")
+_NEVER = np.iinfo(np.int64).min
 _BEGIN_END, _ARROW = [[ord(letter) for letter in letters] for letters in ("BE", "stf")]
 _PAIR = 2
 """Ends of an arrow."""
@@ -52,22 +55,59 @@ class _KeptWhole(Exception):  # noqa: N818 # no error, but what ends a first sca
     """A file has events of which it is not known whether they are of a step."""
 
 
-def selection(scan: Callable[[Select], Events], steps: Collection[int]) -> Select | None:
-    """Return which events of a file are kept for some steps, by a first scan of it; None for all of them.
+class Choice:
+    """Which events of a file are kept for some steps.
 
     Parameters
     ----------
-    scan
-        Scans the file, and returns its events.
     steps
         Numbers of the steps.
     """
-    work: list[Array] = []
-    try:
-        with json_members.keeping((_CORRELATION,)):
-            events = scan(partial(_of_first_scan, work))
-    except _KeptWhole:
-        return None
+
+    def __init__(self, steps: Collection[int]) -> None:
+        self._steps = steps
+        self.first_ts: int | None = None
+        """Time of the first span that was scanned, kept or not; all that is no span is kept."""
+
+    def __call__(self, scan: Callable[[Select], Events]) -> Select | None:
+        """Return what selects the events, by a first scan of the file; None for all of them."""
+        work: list[Array] = []
+        try:
+            with json_members.keeping((_CORRELATION,)):
+                events = scan(partial(self._of_first_scan, work))
+        except _KeptWhole:
+            return None
+        return _selection(events, gather.joined(work), self._steps)
+
+    def _of_first_scan(
+        self, work: list[Array], window: Bytes, rows: Array, strings: list[bytes]
+    ) -> Array:
+        """Mark ranges of steps, calls, and arrows between operators; raise `_KeptWhole` where it is not known what is of a step.
+
+        Correlation ids of GPU work are added to a list.
+        """
+        events = _Piece(window, rows, strings)
+        has_ts = rows["has"] & HAS_TS != 0
+        times = rows["ts"][has_ts & events.span]
+        if times.size:
+            first = int(times.min())
+            self.first_ts = first if self.first_ts is None else min(self.first_ts, first)
+        arrow = is_any(rows["ph"], _ARROW)
+        linked, correlation, is_linked = events.correlations()
+        is_work = is_any(events.kind[linked], GPU_WORK)
+        work.append(correlation[is_work])
+        no_launch = is_work & (~is_linked | (correlation <= 0))
+        other_launch = arrow & events.of_categories(*LAUNCH_FLOWS, *OPERATOR_FLOWS)
+        if no_launch.any() or other_launch.any() or is_any(rows["ph"], _BEGIN_END).any():
+            raise _KeptWhole
+        timed = has_ts & (rows["has"] & HAS_DUR != 0)
+        kept = events.span & timed & is_any(events.kind, RANGES) & events.of_names(_is_step)
+        kept[linked] |= is_any(events.kind[linked], CALLS)
+        return kept | (arrow & events.of_categories(_FORWARD_BACKWARD))
+
+
+def _selection(events: Events, of_work: Array, steps: Collection[int]) -> Select | None:
+    """Select events for some steps, by what the first scan kept, and the ids of all work; None for all."""
     columns, texts = events.columns, events.texts()
     numbers = np.array([*map(_step_number, texts), -1])[columns["name"]]
     is_range = (columns["ph"] == _SPAN) & (numbers >= 0)
@@ -79,21 +119,57 @@ def selection(scan: Callable[[Select], Events], steps: Collection[int]) -> Selec
     rows = np.flatnonzero(columns["ph"] == _SPAN)
     at, length = columns["args_at"][rows], columns["args_len"][rows]
     (values,), (present,) = json_events.extract_integers(events.args, at, length, (_CORRELATION,))
+    calls, number = rows[present], values[present]
     launched, elsewhere = (
-        gather.unique(values[present & of_calls]) for of_calls in (inside[rows], ~inside[rows])
+        gather.unique(number[of_calls]) for of_calls in (inside[calls], ~inside[calls])
     )
-    of_work = gather.joined(work)
     of_steps = of_work[gather.find(launched, of_work) >= 0]
     if of_work.size and not of_steps.size:
         return None  # ranges that launch nothing are no steps if others launch something, of which only the whole file says
     if (gather.find(elsewhere, of_steps) >= 0).any():
         return None  # an id of several launches: which of these counts, only the whole file says
+    ids, code, count = np.unique(number, return_inverse=True, return_counts=True)
+    others = np.flatnonzero((gather.find(gather.unique(of_work), number) >= 0) & ~inside[calls])
+    is_alone = count[code[others]] == 1
+    of_ranges = np.flatnonzero(is_range)
+    examples = _one_of_each_range(columns, of_ranges, calls[others], number[others], is_alone)
+    if examples is None:
+        return None
+    unlaunched = of_work[gather.find(ids, of_work) < 0]
     arrows = np.flatnonzero(is_any(columns["ph"], _ARROW))
     return _Chosen(
         spans,
-        launched,
+        gather.unique(np.concatenate([launched, examples, unlaunched])),
         _crossing(columns["id"][arrows], inside[arrows]),
     )
+
+
+def _one_of_each_range(
+    columns: Array, ranges: Array, calls: Array, number: Array, is_alone: Array
+) -> Array | None:
+    """Correlation id of one call, of each process, in each range of a step; None if none of a range has an id alone.
+
+    Parameters
+    ----------
+    columns
+        Events.
+    ranges
+        Rows of ranges of steps.
+    calls, number, is_alone
+        Rows of calls that launch work, their ids, and whether no other call has the same.
+    """
+    pid, ts = columns["pid"].astype(np.int64), columns["ts"]
+    end = np.append(ts[ranges] + columns["dur"][ranges], _NEVER)
+    where = [pid[calls]]
+    for group in (
+        pid,
+        np.zeros_like(pid),
+    ):  # ranges of the process and, as it may have none, of any
+        last = gather.preceding_rows(group[ranges], ts[ranges], group[calls], ts[calls])
+        where += [last, ts[calls] < end[last]]
+    places, place = gather.distinct(*where)
+    first, _ = gather.distinct(place[is_alone])
+    return number[is_alone][first] if len(first) == len(places) else None
 
 
 def _may_be_of(numbers: Array, steps: Collection[int]) -> Array:
@@ -145,7 +221,7 @@ class _Chosen:
     spans
         Ranges of the steps.
     launched
-        Correlation ids of calls that start in them, ascending.
+        Correlation ids of calls that start in them, of examples elsewhere, and of work without calls, ascending.
     crossing
         Ids of arrows from forward to backward operators that lead out of them, or are elsewhere.
     """
@@ -171,26 +247,6 @@ class _Chosen:
         of_launches = arrow & events.of_categories(*FLOWS) & ~operators
         kept[of_launches] = inside[of_launches]
         return kept
-
-
-def _of_first_scan(work: list[Array], window: Bytes, rows: Array, strings: list[bytes]) -> Array:
-    """Mark ranges of steps, calls, and arrows between operators; raise `_KeptWhole` where it is not known what is of a step.
-
-    Correlation ids of GPU work are added to a list.
-    """
-    events = _Piece(window, rows, strings)
-    arrow = is_any(rows["ph"], _ARROW)
-    linked, correlation, is_linked = events.correlations()
-    is_work = is_any(events.kind[linked], GPU_WORK)
-    work.append(correlation[is_work])
-    no_launch = is_work & (~is_linked | (correlation <= 0))
-    other_launch = arrow & events.of_categories(*LAUNCH_FLOWS, *OPERATOR_FLOWS)
-    if no_launch.any() or other_launch.any() or is_any(rows["ph"], _BEGIN_END).any():
-        raise _KeptWhole
-    timed = rows["has"] & (HAS_TS | HAS_DUR) == HAS_TS | HAS_DUR
-    kept = events.span & timed & is_any(events.kind, RANGES) & events.of_names(_is_step)
-    kept[linked] |= is_any(events.kind[linked], CALLS)
-    return kept | (arrow & events.of_categories(_FORWARD_BACKWARD))
 
 
 class _Piece:

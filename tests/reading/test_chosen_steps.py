@@ -318,3 +318,84 @@ def test_ids_of_several_launches_are_as_in_a_small_file(
             else:
                 outcomes.append((nodes(trace, {step}), trace.edges.num_rows))
         assert outcomes[0] == outcomes[1], step
+
+
+def outcomes(path: Path, steps: list[int], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Nodes with their times, edges and the origin of a file read twice, and once; or why it is refused."""
+    results: list[Any] = []
+    for size in (0, 1 << 60):
+        monkeypatch.setattr(reader, "READ_TWICE", size)
+        try:
+            trace = with_used_lanes(ci.read(path, steps=steps))
+        except UsageError as error:
+            results.append(str(error))
+            continue
+        table = trace.nodes.drop_columns(["args_at", "args_len"])
+        results.append((table.to_pylist(), trace.edges.to_pylist(), trace.meta.origin_ns))
+    return results
+
+
+def test_times_count_from_the_first_event_whether_it_is_kept_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a large file with a step alone, times counted from the first range of any step."""
+    events = [span("cpu_op", "before", -300, 10), *job([(1, 2), (2, 2)])]
+    twice, once = outcomes(write(tmp_path / "a.json", events), [2], monkeypatch)
+    assert twice == once
+    assert twice[0][0]["ts"] == 400_000
+
+
+def test_work_whose_launch_was_not_recorded_makes_a_range_a_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step in which alone such work runs was refused of a large file."""
+    events = [*job([(0, 1), (1, 0)]), kernel("k", 150, 10, 99)]
+    twice, once = outcomes(write(tmp_path / "a.json", events), [0, 1], monkeypatch)
+    assert twice == once
+    assert not isinstance(twice, str)
+
+
+def test_ranges_between_repeated_numbers_are_steps_whether_they_are_asked_for_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step between two ranges of one number makes the second one another step, if it launches anything."""
+    events = job([(5, 1), (6, 1), (5, 1)])
+    for event in events:
+        event["name"] = event["name"].replace("ProfilerStep#", "step ")
+    path = write(tmp_path / "a.json", events)
+    present = sorted(set(ci.read(path).integers("iteration").tolist()) - {-1})
+    assert len(present) == 3
+    for step in present:
+        twice, once = outcomes(path, [step], monkeypatch)
+        assert twice == once
+
+
+@pytest.mark.parametrize("seed", range(130_000, 130_012))
+def test_any_ranges_and_launches_are_as_in_a_small_file(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids of several calls or of none, numbers that repeat, and work that runs in another step than its launch."""
+    chance = random.Random(seed)  # noqa: S311 # no secret
+    pool = [chance.randint(1, 4) for _ in range(3)]
+    prefix = chance.choice(["ProfilerStep#", "Iteration", "step "])
+    events = [span("cpu_op", "before", chance.choice([-300, 500]), 10)]
+    for step in range(4):
+        begin, number = 1000 * step, step if chance.random() < 0.8 else 0
+        length = chance.choice([1000, 900, 400, 1500])
+        events.append(span("user_annotation", f"{prefix}{number}", begin, length))
+        for k in range(chance.randint(0, 3)):
+            unique = 10 + 10 * step + k
+            correlation = chance.choice([*pool, *4 * [unique]])
+            at = begin + chance.choice([0, 100, 899]) + 20 * k
+            name = chance.choice(["cudaLaunchKernel", "cudaEventRecord", "hipGraphLaunch"])
+            if chance.random() < 0.9:
+                events.append(call(name, at, chance.choice([0, 5, 300]), correlation))
+            late = chance.choice([30, 700, 1500])
+            events += [
+                kernel(f"k{step}.{k}.{j}", at + late + 3 * j, 2, correlation)
+                for j in range(chance.choice([0, 1, 1, 2]))
+            ]
+    path = write(tmp_path / "a.json", events)
+    for steps in ([0], [1], [2], [3], [0, 1]):
+        twice, once = outcomes(path, steps, monkeypatch)
+        assert twice == once, steps
