@@ -66,6 +66,8 @@ class ChopperError(Exception):
     """
 
     exit_status = 1
+    details = ""
+    """Of an error that was not expected its traceback, as text: of another process, or kept, it has no other."""
 
     def __init__(
         self,
@@ -147,6 +149,10 @@ class SchemaError(ChopperError):
     exit_status = 8
 
 
+class ChangedTraceError(SchemaError):
+    """A plug-in changed the trace that others are given, too: nothing more can be made of it."""
+
+
 class TooLittleMemoryError(ChopperError):
     """The input needs more memory, or charts more open files, than there is. Nothing is left out to make it fit."""
 
@@ -160,7 +166,7 @@ class TooLargeError(ChopperError):
 
 
 class InternalError(ChopperError):
-    """An error that no part of the program expected: a defect of it or of a plug-in.
+    """An error that no part of the program expected: a defect of it.
 
     Parameters
     ----------
@@ -170,34 +176,68 @@ class InternalError(ChopperError):
         What was done when it was raised, such as "reading kineto".
     path
         The file or folder concerned.
-    package
-        The package that brings a plug-in in which it was raised.
-
-    Attributes
-    ----------
-    details
-        The traceback of what was raised, as text: an error of another process, or one that is kept, has no other.
     """
 
     exit_status = 70  # EX_SOFTWARE of sysexits.h
 
     def __init__(
+        self, error: BaseException, subject: str, path: str | os.PathLike[str] | None = None
+    ) -> None:
+        super().__init__(
+            _failed(error, subject), path=path, hint=_REPORT.format("as SECURITY.md says")
+        )
+        self.details = "".join(traceback.format_exception(error))
+
+
+class PluginError(ChopperError):
+    """An error that a plug-in did not expect: a defect of the plug-in.
+
+    Parameters
+    ----------
+    error, subject, path
+        As of `InternalError`.
+    package
+        Name and version of the package that brings the plug-in.
+    """
+
+    exit_status = 12
+
+    def __init__(
         self,
         error: BaseException,
         subject: str,
-        path: str | os.PathLike[str] | None = None,
-        package: str = "",
+        path: str | os.PathLike[str] | None,
+        package: str,
     ) -> None:
-        reason = described(error).removesuffix(": ")[:_MAX_REASON]
-        places = traceback.extract_tb(error.__traceback__)
-        at = f" at {Path(places[-1].filename).name}:{places[-1].lineno}" if places else ""
-        whom = f"to the authors of {package}" if package else "as SECURITY.md says"
         super().__init__(
-            f"{subject} failed: {reason}{at}",
-            path=path,
-            hint=f"please report it {whom}, with the input; --debug shows more",
+            _failed(error, subject), path=path, hint=_REPORT.format(f"to the authors of {package}")
         )
         self.details = "".join(traceback.format_exception(error))
+
+
+def _failed(error: BaseException, subject: str) -> str:
+    """Say in one line what failed by which error, and where that was raised."""
+    reason = described(error).removesuffix(": ")[:_MAX_REASON]
+    places = traceback.extract_tb(error.__traceback__)
+    at = f" at {Path(places[-1].filename).name}:{places[-1].lineno}" if places else ""
+    return f"{subject} failed: {reason}{at}"
+
+
+def as_own_class(error: ChopperError) -> ChopperError | None:
+    """Return an error as the class of this package that its own class, maybe a plug-in's, is derived from.
+
+    A class of a plug-in may have any status and any constructor, and other processes may not know it. None for one that
+    says no more than that it is an error.
+    """
+    own = next(kind for kind in type(error).__mro__ if kind.__module__.startswith(_OWN))
+    if type(error) is own and own is not ChopperError:
+        return error
+    if own is ChopperError or "__init__" in vars(own):
+        return None
+    message = str(getattr(error, "message", text_of(error)))
+    parts = {name: getattr(error, name, None) for name in ("path", "at", "hint")}
+    made: ChopperError = own(message, **parts)
+    return made
 
 
 def is_short_of_memory(error: BaseException) -> bool:
@@ -259,5 +299,8 @@ def _remade(
     return error
 
 
+_OWN = "chopper_interop."
+"""Beginning of the names of this package's modules."""
+_REPORT = "please report it {}, with the input; --debug shows more"
 _MAX_REASON = 300
 """Characters of an unexpected error that are shown (chosen: two lines of a terminal)."""

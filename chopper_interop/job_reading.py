@@ -48,7 +48,6 @@ from chopper_interop.clocks import rules as clock_rules
 from chopper_interop.edges import communication, inference
 from chopper_interop.errors import (
     ChopperError,
-    InternalError,
     ReadError,
     TooLittleMemoryError,
     UnknownFormatError,
@@ -343,7 +342,7 @@ def _fragment(source: SourceFiles, outcome: Trace | Failure) -> Fragment | Failu
         except FAILURES as error:
             if source.named:
                 raise
-            if isinstance(error, InternalError):
+            if error.details:
                 error.hint = f"{error.hint}, given the file alone"
             return error
     if source.recorded != source.paths:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike, fspath, stat
@@ -18,12 +19,19 @@ from os.path import commonpath, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop import job_reading, left_out_arguments, number_ranges, registry, sources
+from chopper_interop import (
+    job_reading,
+    left_out_arguments,
+    number_ranges,
+    plugins,
+    registry,
+    sources,
+)
 from chopper_interop import run as runs
 from chopper_interop.arrays import spill
 from chopper_interop.errors import AmbiguousRunError, LossError, SchemaError, UsageError
 from chopper_interop.io import inputs, memory, outputs, remote
-from chopper_interop.issues import Issue, IssueLog, Severity
+from chopper_interop.issues import Issue, Severity
 from chopper_interop.job_reading import Reading
 from chopper_interop.reading.workers import Workers, reading_by
 from chopper_interop.result import Result
@@ -244,18 +252,23 @@ def write(
         hint = registry.similar_option(option, [function])
         raise UsageError(f"writing {target.converter.name} takes no option {option!r}", hint=hint)
     is_spilled = spill.holds(trace.array("ts"))
+    converter = target.converter
+    package = registry.brought_by(registry.CONVERTERS, converter.name)
     with (
-        outputs.as_named(local, target.shown),
+        plugins.placed(converter, local, package) if package else nullcontext(local) as place,
+        outputs.as_named(place, target.shown),
         outputs.sparing(files),
         spill.when(is_spilled),
         spill.scratch(memory.available_bytes()),
-        registry.as_errors("writing", target.converter.name, local),
+        plugins.unchanged(trace, converter.name, package) if package else nullcontext(),
+        registry.as_errors("writing", converter.name, local),
     ):
-        issues = function(trace, local, **registry.chosen_options(function, options)) or ()
-        _refuse_unsound(target.converter, issues, local)
+        issues = function(trace, place, **registry.chosen_options(function, options))
+        if package:
+            plugins.require_issues(issues, converter, package)
     if target.url:
         remote.put(local, target.url)
-    return tuple(issues)
+    return tuple(issues or ())
 
 
 def _require_trace(value: object) -> None:
@@ -265,21 +278,6 @@ def _require_trace(value: object) -> None:
     if not isinstance(value, Trace):
         hint = "chopper_interop.read makes one of files and folders"
         raise UsageError(f"a Trace is needed, and this is a {type(value).__name__}", hint=hint)
-
-
-def _refuse_unsound(converter: Converter, issues: Any, path: Path) -> None:
-    """Raise `SchemaError` if a plug-in's writer returned no issues, or if nothing is where it was to write."""
-    package = registry.brought_by(registry.CONVERTERS, converter.name)
-    if not package:
-        return
-    writer = f"the writer of {converter.name}, of {package},"
-    if not isinstance(issues, IssueLog | tuple | list) or not all(
-        isinstance(issue, Issue) for issue in issues
-    ):
-        raise SchemaError(f"{writer} returns a {type(issues).__name__}, not an IssueLog")
-    stem = path.name.split(".")[0]
-    if not any(file.name.startswith(stem) for file in path.parent.iterdir()):
-        raise SchemaError(f"{writer} wrote nothing", path=path)
 
 
 def write_all(
@@ -543,11 +541,18 @@ def _analyzed(
     trace: Trace, analysis: str, function: Callable[..., Any], options: dict[str, Any]
 ) -> Result:
     """Call an analysis, and add the notes that all analyses have."""
-    with registry.as_errors("analysis", analysis, group=registry.ANALYSES):
+    package = registry.brought_by(registry.ANALYSES, analysis)
+    with (
+        plugins.unchanged(trace, analysis, package) if package else nullcontext(),
+        registry.as_errors("analysis", analysis, group=registry.ANALYSES),
+    ):
         chosen = registry.chosen_options(function, options)
         result = function(trace, **chosen)
     if not isinstance(result, Result):
         raise SchemaError(f"analysis {analysis} returns a {type(result).__name__}, not a Result")
+    if package:
+        plugins.require_annotations(result, trace)
+        result = replace(result, analysis=analysis)  # which names a file
     result = _with_unknown_keys(result, str(chosen.get("by", "")))
     if any(issue.code == left_out_arguments.LEFT_OUT.code for issue in trace.meta.issues):
         result = _without_arguments(result, analysis, chosen)

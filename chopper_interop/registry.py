@@ -11,21 +11,24 @@ from __future__ import annotations
 import inspect
 import math
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, SupportsIndex, TypeVar
+from typing import Any, NoReturn, SupportsIndex, TypeVar, cast
 
 from chopper_interop.errors import (
     ChopperError,
     InternalError,
     OptionError,
+    PluginError,
     UnknownFormatError,
     UsageError,
+    as_own_class,
     described,
     first_line,
     raise_interrupt,
@@ -143,37 +146,66 @@ class Converter:
         """`read`; raises `UnknownFormatError` where there is none."""
         if self.read is None:
             raise UnknownFormatError(f"format {self.name!r} can be written but not read")
-        return _function(self.read)
+        return _function(self.read, self.name)
 
     @property
     def joint_reader(self) -> Callable[..., Any]:
         """`read_together`; raises `UnknownFormatError` where there is none."""
         if self.read_together is None:
             raise UnknownFormatError(f"files of format {self.name!r} are read one by one")
-        return _function(self.read_together)
+        return _function(self.read_together, self.name)
 
     @property
     def writer(self) -> Callable[..., Any]:
         """`write`; raises `UnknownFormatError` where there is none."""
         if self.write is None:
             raise UnknownFormatError(f"format {self.name!r} can be read but not written")
-        return _function(self.write)
+        return _function(self.write, self.name)
 
     def usage_of(self, trace: Any, path: Path) -> str:
         """One line on how others take what was written to a path; empty if there is nothing to say."""
-        return "" if self.usage is None else str(_function(self.usage)(trace, path))
+        if self.usage is None:
+            return ""
+        with as_errors("saying how others take", self.name, path):
+            return str(_function(self.usage, self.name)(trace, path))
 
 
-def _function(reference: Callable[..., Any] | str) -> Callable[..., Any]:
-    """Import a function that is given as ``"module:function"``."""
-    if callable(reference):
-        return reference
-    module, _, name = reference.partition(":")
+def _function(reference: Callable[..., Any] | str, name: str) -> Callable[..., Any]:
+    """Return a function of the format of that name, imported if it is given as ``"module:function"``."""
+    if isinstance(reference, str):
+        module, _, attribute = reference.partition(":")
+        try:
+            function: Any = getattr(import_module(module), attribute)
+        except BaseException as error:
+            raise_interrupt(error)
+            raise UnknownFormatError(
+                f"format {name!r}: {reference} does not load: {first_line(error)}"
+            ) from error
+    else:
+        function = reference
+    if flaw := _flaw_of_function(function):
+        raise UnknownFormatError(f"format {name!r}: {reference} does not load: {flaw}")
+    return cast("Callable[..., Any]", function)
+
+
+@cache
+def _known_flaw(function: Callable[..., Any]) -> str:
+    """Return why options of a function can't be known; empty if they can."""
     try:
-        function: Callable[..., Any] = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise UnknownFormatError(f"{reference} does not load: {first_line(error)}") from error
-    return function
+        option_texts(function)
+    except BaseException as error:  # noqa: BLE001 # what a plug-in's objects do
+        raise_interrupt(error)
+        return f"its options are not known: {described(error)}"
+    return ""
+
+
+def _flaw_of_function(function: Any) -> str:
+    if not callable(function):
+        return f"it is a {type(function).__name__}, not a function"
+    try:
+        return _known_flaw(function)
+    except TypeError:  # a callable object may have no hash
+        return _known_flaw.__wrapped__(function)
 
 
 @dataclass(frozen=True)
@@ -196,18 +228,18 @@ Documented = TypeVar("Documented", bound="Callable[..., Any]")
 def converters() -> dict[str, Converter | Broken]:
     """All converters by name, in order of name."""
     loaded: dict[str, Converter | Broken] = {}
-    for point in _points(CONVERTERS):
-        target = _load(point)
+    for name, point in _points(CONVERTERS).items():
+        target = _load(name, point)
         if not isinstance(target, Broken | Converter):
-            target = Broken(point.name, f"{point.value} is no Converter")
-        elif isinstance(target, Converter) and (flaw := _flaw(target, point.name)):
-            target = Broken(point.name, f"{point.value}: {flaw}")
-        loaded[point.name] = target
+            target = Broken(name, f"{point.value} is no Converter")
+        elif isinstance(target, Converter) and (flaw := _flaw(target, name)):
+            target = Broken(name, f"{point.value}: {flaw}")
+        loaded[name] = target
     return loaded
 
 
 _FIELDS: dict[str, Callable[[Any], bool]] = {
-    "a text": lambda value: isinstance(value, str),
+    "a line": lambda value: isinstance(value, str) and value.isprintable(),
     "a tuple of texts": lambda value: (
         isinstance(value, tuple) and all(isinstance(v, str) for v in value)
     ),
@@ -223,7 +255,7 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
 }
 """Kinds of fields of a `Converter`, and whether a value is of the kind."""
 _KIND_OF_FIELD = {
-    "description": "a text", "versions": "a text", "not_read_because": "a text", "carries": "a text",
+    "description": "a line", "versions": "a line", "not_read_because": "a line", "carries": "a line",
     "suffixes": "a tuple of texts", "json_words": "a tuple of bytes", "words_of_work": "a tuple of bytes",
     "sniff": "a function", "confirms": "a function", "group": "a function", "rank_of": "a function",
     "read": "a function, or its name", "read_together": "a function, or its name",
@@ -251,16 +283,20 @@ def analyses() -> dict[str, Callable[..., Any] | Broken]:
 
 def analysis_names() -> list[str]:
     """Names of all analyses, in order; none is loaded."""
-    return list(dict.fromkeys(point.name for point in _points(ANALYSES)))
+    return list(_points(ANALYSES))
 
 
 @cache
 def _analysis(name: str) -> Callable[..., Any] | Broken:
     """The analysis of an entry point of that name."""
-    point = next(point for point in reversed(_points(ANALYSES)) if point.name == name)
-    target = _load(point)
-    is_usable = isinstance(target, Broken) or callable(target)
-    return target if is_usable else Broken(name, f"{point.value} is no function")
+    point = _points(ANALYSES)[name]
+    target = _load(name, point)
+    if isinstance(target, Broken):
+        return target
+    if not callable(target):
+        return Broken(name, f"{point.value} is no function")
+    flaw = "" if point.value.startswith(_OWN) else _flaw_of_function(target)
+    return Broken(name, f"{point.value}: {flaw}") if flaw else target
 
 
 def formats() -> dict[str, Converter]:
@@ -298,9 +334,13 @@ def analysis(name: str) -> Callable[..., Any]:
 
 
 def readers() -> list[Callable[..., Any]]:
-    """All functions that read a format."""
-    known = (c for c in converters().values() if isinstance(c, Converter) and c.read)
-    return [converter.reader for converter in known]
+    """All functions that read a format; those that do not load are left out."""
+    found = []
+    for known in converters().values():
+        if isinstance(known, Converter) and known.read:
+            with suppress(UnknownFormatError):
+                found.append(known.reader)
+    return found
 
 
 def writer_for(path: str) -> Converter:
@@ -429,7 +469,7 @@ def option_texts(function: Callable[..., Any]) -> dict[str, str]:
     """``name=default`` of each option of a function as it is typed, with its text in the docstring."""
     sections = _PARAMETER.findall((inspect.getdoc(function) or "") + "\n")
     own = {name: text for names, text in sections for name in names.split(", ")}
-    texts = {**function.__dict__.get(_OPTION_TEXTS, {}), **own}
+    texts = {**getattr(function, _OPTION_TEXTS, {}), **own}
     return {
         f"{name}={_typed_text(parameter.default)}": " ".join(
             texts.get(name, "").replace("``", "").split()
@@ -536,23 +576,41 @@ def _as_text(name: str, value: Any) -> str:
 
 
 @cache
-def _points(group: str) -> list[EntryPoint]:
-    return sorted(entry_points(group=group), key=lambda point: point.name)
+def _points(group: str) -> dict[str, EntryPoint]:
+    """Entry points of a group by name, in order.
+
+    Of several with one name the built-in one has it, else that of the first package. The others have it with their
+    package: which of them is called must not depend on where a package lies.
+    """
+    points: dict[str, EntryPoint] = {}
+    for point in sorted(entry_points(group=group), key=lambda p: (p.name, _package(p))):
+        points[f"{point.name} of {_package(point)}" if point.name in points else point.name] = point
+    return points
 
 
-def _load(point: EntryPoint) -> Any:
+def _package(point: EntryPoint) -> str:
+    """Name and version of the package that brings a plug-in, or its module; empty for what is built in."""
+    if point.value.startswith(_OWN):
+        return ""
+    parts = (point.dist.name, point.dist.version) if point.dist is not None else ()
+    return " ".join(filter(None, parts)) or point.value
+
+
+def _load(name: str, point: EntryPoint) -> Any:
+    if name != point.name:
+        return Broken(name, f"the name is that of another one; change that in {point.value}")
     try:
         return point.load()
     except BaseException as error:  # noqa: BLE001 # plug-ins may raise anything
         raise_interrupt(error)
-        return Broken(point.name, described(error))
+        return Broken(name, described(error))
 
 
 @cache
 def brought_by(group: str, name: str) -> str:
     """Name and version of the package that brings a plug-in; empty for a converter or an analysis of this package."""
-    others = [p for p in _points(group) if p.name == name and not p.value.startswith(_OWN)]
-    return ", ".join(f"{p.dist.name} {p.dist.version}" for p in others if p.dist is not None)
+    point = _points(group).get(name)
+    return "" if point is None else _package(point)
 
 
 def _named(name: str, loaded: dict[str, Any], known: Iterable[str], noun: str) -> Any:
@@ -568,7 +626,7 @@ def _named(name: str, loaded: dict[str, Any], known: Iterable[str], noun: str) -
 def as_errors(
     action: str, name: str, path: Path | None = None, *, group: str = CONVERTERS
 ) -> Iterator[None]:
-    """Raise `InternalError` for an error that a converter or an analysis, often a plug-in, does not expect.
+    """Raise `InternalError`, of a plug-in `PluginError`, for an error that a converter or an analysis does not expect.
 
     Parameters
     ----------
@@ -584,11 +642,41 @@ def as_errors(
     TooLittleMemoryError
         Memory does not suffice.
     """
+    package = brought_by(group, name)
     try:
         with memory.sufficing(f"{action} {name}", path):
             yield
-    except (ChopperError, GeneratorExit):  # a generator that is closed within the block
-        raise
     except BaseException as error:
+        if package:
+            _raise_of_plugin(error, f"{action} {name}", path, package)
         raise_interrupt(error)
-        raise InternalError(error, f"{action} {name}", path, brought_by(group, name)) from error
+        if isinstance(error, (ChopperError, GeneratorExit)):  # a generator closed within the block
+            raise
+        raise InternalError(error, f"{action} {name}", path) from error
+
+
+def _raise_of_plugin(
+    error: BaseException, subject: str, path: Path | None, package: str
+) -> NoReturn:
+    """Raise an error of a plug-in as one of this package, with the file concerned."""
+    if _interrupts_itself(
+        error
+    ):  # without it as a cause, which would end the command as a signal does
+        raise PluginError(error, subject, path, package) from None
+    raise_interrupt(error)
+    known = as_own_class(error) if isinstance(error, ChopperError) else None
+    if known is None:
+        raise PluginError(error, subject, path, package) from error
+    if known.path is None and not isinstance(known, UsageError):
+        known.path = path
+    if known is error:
+        raise error
+    raise known from error
+
+
+def _interrupts_itself(error: BaseException) -> bool:
+    """True if code raised an interrupt by itself: those of signals come in main threads, and workers get none."""
+    from multiprocessing import parent_process  # not of each command's start
+
+    is_main = threading.current_thread() is threading.main_thread()
+    return isinstance(error, KeyboardInterrupt) and not (is_main and parent_process() is None)

@@ -14,8 +14,14 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chopper_interop import number_ranges, registry
-from chopper_interop.errors import ReadError, UnknownFormatError, UsageError
+from chopper_interop import number_ranges, plugins, registry
+from chopper_interop.errors import (
+    PluginError,
+    ReadError,
+    SchemaError,
+    UnknownFormatError,
+    UsageError,
+)
 from chopper_interop.io import archives, inputs, outputs, remote, sqlite_files, sqlite_schema
 
 if TYPE_CHECKING:
@@ -169,7 +175,7 @@ def find(
             path, named=named, format_name=format_name, inventory=inventory
         ):
             by_format.setdefault(converter.name, []).append(file)
-    inventory.sources = _without_parts([*_grouped(by_format, named_paths)])
+    inventory.sources = _without_parts([*_grouped(by_format, named_paths, inventory)])
     used = {path for source in inventory.sources for path in source.paths}
     used.update(path for path, _ in inventory.skipped if _is_companion(path, used))
     inventory.skipped = [(path, why) for path, why in inventory.skipped if path not in used]
@@ -194,16 +200,37 @@ def _is_companion(path: Path, used: set[Path]) -> bool:
     )
 
 
-def _grouped(by_format: dict[str, list[Path]], named_paths: set[Path]) -> Iterator[SourceFiles]:
+def _grouped(
+    by_format: dict[str, list[Path]], named_paths: set[Path], inventory: Inventory
+) -> Iterator[SourceFiles]:
     """Yield the sources that the files of each format are grouped into."""
     for name, files in sorted(by_format.items()):
         files.sort(key=archives.shown)  # so that the order of arguments does not matter
         converter = registry.converter(name)
-        with registry.as_errors("grouping files of", name, files[0]):
-            groups = converter.group(files) if converter.group else [[path] for path in files]
-            groups = [list(group) for group in groups]
-        for group in groups:
+        for group in _groups(converter, files, named_paths, inventory):
             yield SourceFiles(converter, tuple(group), named=not named_paths.isdisjoint(group))
+
+
+def _groups(
+    converter: Converter, files: list[Path], named_paths: set[Path], inventory: Inventory
+) -> list[list[Path]]:
+    """Group the files of a format; those that a plug-in fails to group, or leaves out, are skipped unless the user named one."""
+    package = registry.brought_by(registry.CONVERTERS, converter.name)
+    if not package:
+        with registry.as_errors("grouping files of", converter.name, files[0]):
+            return converter.group(files) if converter.group else [[path] for path in files]
+    reason = f"the converter {converter.name!r} leaves it out when it groups files"
+    try:
+        with archives.names_shown():
+            groups = plugins.groups(converter, files, package)
+    except (PluginError, SchemaError, UnknownFormatError) as error:
+        if not named_paths.isdisjoint(files):
+            raise
+        groups, reason = [], str(error)
+    left_out = sorted(set(files).difference(*groups))
+    inventory.skipped += [(path, reason) for path in left_out]
+    inventory.unreadable += left_out
+    return groups
 
 
 def _files(paths: Iterable[Path], inventory: Inventory) -> Iterator[tuple[Path, bool]]:
@@ -419,7 +446,8 @@ def _skip_other_ranks(inventory: Inventory) -> None:
     """Skip sources that state another rank than those to read; others are known when they were read."""
     if inventory.ranks is None:
         return
-    stated = {source.paths: stated_rank(source) for source in inventory.sources}
+    failures: Counter[tuple[str, str]] = inventory.failures
+    stated = {source.paths: stated_rank(source, failures) for source in inventory.sources}
     for files, rank in stated.items():
         if rank is not None and rank not in inventory.ranks:
             inventory.skipped.append((files[0], f"rank {rank} is not among those to read"))
@@ -434,14 +462,25 @@ def _skip_other_ranks(inventory: Inventory) -> None:
         raise UsageError(f"ranks={wanted}: the files have no such rank", hint=hint)
 
 
-def stated_rank(source: SourceFiles) -> int | None:
-    """The rank that a source states near its beginning; None if it must be read for that."""
-    rank_of = source.converter.rank_of
-    if rank_of is None or len(source.paths) > 1:
+def stated_rank(
+    source: SourceFiles, failures: Counter[tuple[str, str]] | None = None
+) -> int | None:
+    """The rank that a source states near its beginning; None if it must be read for that.
+
+    A plug-in that fails at it is counted among the failures of an inventory.
+    """
+    converter, path = source.converter, source.paths[0]
+    if converter.rank_of is None or len(source.paths) > 1:
         return None
-    head = inputs.head(source.paths[0])
-    with registry.as_errors("reading", source.converter.name, source.paths[0]):
-        return rank_of(source.paths[0], head)
+    head = inputs.head(path)
+    if not registry.brought_by(registry.CONVERTERS, converter.name):
+        with registry.as_errors("reading", converter.name, path):
+            return converter.rank_of(path, head)
+    failed: dict[str, str] = {}
+    rank = plugins.stated_rank(converter, path, head, failed)
+    if failures is not None:
+        failures.update(failed.items())
+    return rank
 
 
 def _without_parts(sources: list[SourceFiles]) -> list[SourceFiles]:

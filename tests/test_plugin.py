@@ -291,7 +291,7 @@ ODD = Converter(
     write=lambda trace, path: WRITE[path.stem](path),
 )
 """
-STATUSES = {"raises": 70, "raises dumb": 70, "fails": 70, "breaks": 70}
+STATUSES = {"raises": 12, "raises dumb": 12, "fails": 12, "breaks": 12}
 ODD_COMMANDS = {
     "read": ("none", "generator", "no table", "text", "meta", "large", "type", "null", "lane",
              "edge", "time", "length", "raises", "raises dumb"),
@@ -405,3 +405,254 @@ def test_a_converter_that_fails_when_it_looks_at_files_stops_no_other(tmp_path):
     assert "the converter 'CONFIRMS' fails" in done["notes"][2]
     assert done["named"][2] == ""
     assert not (tmp_path / "d.json").exists()
+
+
+HOSTILE = """
+import sys
+import numpy as np, pyarrow as pa
+from chopper_interop.errors import ChopperError, ReadError
+from chopper_interop.registry import Converter
+from chopper_interop.result import Result
+from chopper_interop.testing.samples import tiny_trace
+
+class Own(ChopperError):
+    exit_status = 0
+
+class Rude(ReadError):
+    def __init__(self, one, two):
+        self.none_can_send_this = lambda: one
+        super().__init__(two)
+
+def raises(error):
+    raise error
+
+READ = {
+    "raises": lambda: 1 / 0,
+    "leaves": lambda: sys.exit(0),
+    "interrupts": lambda: raises(KeyboardInterrupt),
+    "closes": lambda: raises(GeneratorExit),
+    "none": lambda: None,
+    "own": lambda: raises(Own("no")),
+    "rude": lambda: raises(Rude(1, "it is odd")),
+    "inherits": lambda: type("T", (type(tiny_trace()),), {})(**vars(tiny_trace())),
+}
+
+def read(paths):
+    return READ.get(paths[0].read_text()[5:], tiny_trace)()
+
+def half(trace, path):
+    path.write_text("half")
+    raise ValueError("in the middle")
+
+def half_folder(trace, path):
+    path.mkdir()
+    (path / "a").write_text("half")
+    raise ValueError("in the middle")
+
+def changing(trace, path):
+    trace.array("ts")[0] += 1
+    path.write_text("x")
+
+WRITE = {"half": half, "folder": half_folder, "changing": changing}
+
+def changes(trace, *, how: str = ""):
+    trace.array("dur").sort()
+    if how == "fails":
+        raise ValueError("behind that")
+    return Result("changes", pa.table({"a_ns": [1]}))
+
+def elsewhere(trace, *, how: str = "../elsewhere"):
+    return Result(how, pa.table({"a_ns": [1]}))
+
+def annotates(trace, *, how: str = "phase"):
+    return Result("annotates", pa.table({"a_ns": [1]}), annotations={how: pa.array([1])})
+
+ODD = Converter(
+    name="odd", description="odd", suffixes=(".odd",), sniff=lambda head: head.startswith(b"#odd"), read=read,
+    write=lambda trace, path: WRITE[path.stem](trace, path),
+)
+"""
+HOSTILE_POINTS = """[chopper_interop.converters]
+odd = odd:ODD
+kineto = odd:ODD
+[chopper_interop.analyses]
+changes = odd:changes
+elsewhere = odd:elsewhere
+annotates = odd:annotates
+temporal = odd:changes
+"""
+READ_STATUSES = {
+    "raises": 12, "leaves": 12, "interrupts": 12, "closes": 12, "own": 12, "none": 8, "inherits": 8, "rude": 4,
+}  # fmt: skip
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    """Folder of a package that fails in many ways, with a profile."""
+    _install_odd(tmp_path, HOSTILE, HOSTILE_POINTS)
+    ci.write(tiny_trace(), tmp_path / "run/a.json")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("jobs", "cases"),
+    [((), READ_STATUSES), (("--jobs", "2"), ("interrupts", "own", "inherits", "rude"))],
+)
+def test_a_reader_that_fails_is_named_with_the_file_and_stops_no_other(hostile, jobs, cases):
+    """By its own classes it ended a command with status 0 and by a traceback; one of no Trace stopped all others."""
+    asked = {}
+    for case in cases:
+        (hostile / case).mkdir()
+        for name in (case, "well"):
+            (hostile / case / f"{name}.txt").write_text(f"#odd {name}")
+        asked[case] = ["convert", "-q", *jobs, f"{case}/{case}.txt", "-o", f"{case}.json"]
+        asked[f"{case} there"] = ["convert", "-q", *jobs, case, "-o", f"{case}-there.json"]
+    for case, (status, out, err) in _ran_with_odd(hostile, asked).items():
+        if case in READ_STATUSES:
+            assert (status, err.count("\n"), out) == (READ_STATUSES[case], 1, ""), (case, err)
+            assert f"error: {case}/{case}.txt: " in err, err
+            assert not (hostile / f"{case}.json").exists()
+            assert status != 12 or "report it to the authors of odd 1.0" in err, err
+        else:
+            assert (status, err) == (0, "something was lost: 1 file-unreadable\n"), case
+
+
+def test_by_an_executor_of_dask_a_reader_that_fails_is_named_as_well(hostile):
+    distributed = pytest.importorskip("distributed")
+    (hostile / "own.txt").write_text("#odd own")
+    code = (
+        "from distributed import LocalCluster\n"
+        "import chopper_interop as ci\n"
+        "if __name__ == '__main__':\n"
+        "    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:\n"
+        "        try:\n"
+        "            ci.read('own.txt', workers=cluster.scheduler_address)\n"
+        "        except ci.ChopperError as error:\n"
+        "            print(type(error).__name__, error)\n"
+    )
+    (hostile / "script.py").write_text(code)
+    assert distributed
+    environment = os.environ | {"PYTHONPATH": str(hostile)}
+    done = subprocess.run(
+        [sys.executable, "script.py"],
+        check=False,
+        cwd=hostile,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.startswith("PluginError own.txt: reading odd failed: Own: no"), done.stderr
+
+
+def test_an_output_of_a_writer_that_fails_is_as_it_was_before(hostile):
+    """Of one that opened its path itself half of a file was left."""
+    asked = {}
+    for name in ("half", "folder"):
+        asked[name] = ["convert", "-q", "run/a.json", "-o", f"new/{name}.odd"]
+        (hostile / f"{name}.odd").write_text("of before")
+        asked[f"{name} again"] = ["convert", "-q", "run/a.json", "-o", f"{name}.odd"]
+    for case, (status, _, err) in _ran_with_odd(hostile, asked).items():
+        assert (status, "in the middle" in err) == (12, True), (case, err)
+        assert ".chopper-" not in err
+    assert not (hostile / "new").exists()
+    assert {(hostile / f"{name}.odd").read_text() for name in ("half", "folder")} == {"of before"}
+    assert not [*hostile.glob(".chopper-*")]
+
+
+def test_a_plugin_that_changes_the_trace_in_place_is_refused(hostile):
+    """What others wrote and computed of it was wrong, with status 0."""
+    asked = {
+        "writer": ["convert", "-q", "run/a.json", "-o", "changing.odd", "-o", "b.json"],
+        "analysis": ["analyze", "-q", "run/a.json", "changes", "temporal"],
+        "fails": ["analyze", "-q", "run/a.json", "changes", "temporal", "-O", "how=fails"],
+    }
+    for case, (status, out, err) in _ran_with_odd(hostile, asked).items():
+        assert (status, out, err.count("\n")) == (8, "", 1), (case, err)
+        assert "of odd 1.0, changes the trace" in err, err
+    assert not (hostile / "b.json").exists()
+    assert not (hostile / "changing.odd").exists()
+
+
+def test_results_of_a_plugin_have_its_name_and_annotate_the_nodes_there_are(hostile):
+    """By a name such as ../a tables were written outside of the folder that was given."""
+    asked = {
+        "elsewhere": ["analyze", "-q", "run/a.json", "elsewhere", "--csv", "tables"],
+        "other": ["analyze", "run/a.json", "elsewhere", "temporal", "--json", "-O", "how=temporal"],
+        "length": ["analyze", "-q", "run/a.json", "annotates"],
+        "name": ["analyze", "-q", "run/a.json", "annotates", "-O", "how=none_such"],
+    }
+    done = _ran_with_odd(hostile, asked)
+    assert [status for status, _, _ in done.values()] == [0, 0, 8, 8], done
+    assert sorted(path.name for path in hostile.rglob("*elsewhere*")) == ["elsewhere.csv"]
+    assert (hostile / "tables/elsewhere.csv").exists()
+    assert set(json.loads(done["other"][1])) >= {"elsewhere", "temporal"}
+
+
+def test_names_of_built_in_formats_and_analyses_stay_theirs(hostile):
+    """Which of two was called depended on the order of folders."""
+    asked = {
+        "formats": ["convert", "--formats"],
+        "analyses": ["analyze", "--list"],
+        "convert": ["convert", "-q", "run/a.json", "-o", "b.json", "--from", "kineto"],
+        "analyze": ["analyze", "-q", "run/a.json", "temporal"],
+    }
+    done = _ran_with_odd(hostile, asked)
+    assert {status for status, _, _ in done.values()} == {0}, done
+    for case, name in (("formats", "kineto"), ("analyses", "temporal")):
+        assert f"{name} of odd 1.0  does not load: the name is that of another" in done[case][1]
+
+
+GROUPING = """
+from pathlib import Path
+from chopper_interop.registry import Converter
+from chopper_interop.testing.samples import tiny_trace
+
+GROUP = {
+    "raises": lambda files: 1 / 0,
+    "none": lambda files: None,
+    "flat": lambda files: files,
+    "texts": lambda files: [[str(path)] for path in files],
+    "empty": lambda files: [[]],
+    "twice": lambda files: [[path] for path in files] * 2,
+    "fewer": lambda files: [],
+}
+RANK = {"raises": lambda: 1 / 0, "text": lambda: "0", "list": lambda: [0], "negative": lambda: -1, "large": lambda: 2**70}
+
+def made(name, **fields):
+    begin = f"#{name}#".encode()
+    sniff = lambda head: head.startswith(begin)
+    return Converter(**{"name": name, "description": "odd", "sniff": sniff, "read": lambda paths: tiny_trace(), **fields})
+
+for case, group in GROUP.items():
+    globals()[f"group_{case}"] = made(f"group_{case}", group=group)
+for case, rank in RANK.items():
+    globals()[f"rank_{case}"] = made(f"rank_{case}", rank_of=lambda path, head, rank=rank: rank())
+no_reader = made("no_reader", read="os:sep")
+"""
+GROUP_STATUSES = {
+    "group_raises": 12, "group_none": 12, "group_flat": 12, "group_texts": 8, "group_empty": 8, "group_twice": 8,
+    "group_fewer": 3, "no_reader": 3,
+}  # fmt: skip
+RANK_CASES = ["rank_raises", "rank_text", "rank_list", "rank_negative", "rank_large"]
+
+
+def test_a_plugin_that_fails_to_group_files_or_to_say_their_rank_stops_no_other(tmp_path):
+    names = [*GROUP_STATUSES, *RANK_CASES]
+    points = "".join(f"{name} = odd:{name}\n" for name in names)
+    _install_odd(tmp_path, GROUPING, f"[chopper_interop.converters]\n{points}")
+    for name in names:
+        ci.write(tiny_trace(), tmp_path / f"{name}/a.json")
+        (tmp_path / f"{name}/a.txt").write_text(f"#{name}#")
+    asked = {}
+    for name in GROUP_STATUSES:
+        asked[name] = ["convert", "-q", f"{name}/a.txt", "-o", f"{name}.json"]
+        asked[f"{name} there"] = ["convert", "-q", name, "-o", f"{name}-there.json"]
+    for name in RANK_CASES:
+        asked[name] = ["convert", "-q", "--ranks", "0", f"{name}/a.txt", "-o", f"{name}.json"]
+    for case, (status, _, err) in _ran_with_odd(tmp_path, asked).items():
+        if case in GROUP_STATUSES:
+            assert (status, err.count("\n")) == (GROUP_STATUSES[case], 1), (case, err)
+            assert "a.txt" in err or "no_reader" in err
+        else:
+            lost = "converter-fails" if case in RANK_CASES else "file-unreadable"
+            assert (status, err) == (0, f"something was lost: 1 {lost}\n"), case

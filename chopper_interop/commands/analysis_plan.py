@@ -10,6 +10,7 @@ from chopper_interop import pipeline, registry
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.build import TraceBuilder
 from chopper_interop.errors import (
+    ChangedTraceError,
     ChopperError,
     MissingDataError,
     NoSuchDefinitionsError,
@@ -211,6 +212,8 @@ def run_analyses(
         second = {AGAINST: other} if AGAINST in registry.options(function) else {}
         try:
             result = pipeline.analyze(trace, name, **options, **second)
+        except ChangedTraceError:
+            raise
         except ChopperError as error:
             outcome.failed[name] = error
         else:

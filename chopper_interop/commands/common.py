@@ -127,9 +127,10 @@ def show_error(
         Print the traceback before.
     """
     if debug:
-        if isinstance(error, InternalError):
-            print(error.details, file=sys.stderr)
-        traceback.print_exception(error, chain=not isinstance(error, InternalError))
+        details = error.details if isinstance(error, ChopperError) else ""
+        if details:
+            print(details, file=sys.stderr)
+        traceback.print_exception(error, chain=not details)
     shown = _as_shown(error)
     version = f" {__version__}" if isinstance(shown, InternalError) else ""
     text = one_line(f"{subject}: {shown}" if subject else str(shown))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from chopper_interop import pipeline, progress, registry
 from chopper_interop.clocks import hosts, relations
 from chopper_interop.commands.console_tables import escape
-from chopper_interop.errors import UnknownFormatError, one_line
+from chopper_interop.errors import PluginError, UnknownFormatError, one_line
 from chopper_interop.grouping import by_key, grouped
 from chopper_interop.issues import Issue, Severity
 from chopper_interop.percents import percent
@@ -239,9 +239,17 @@ def show_written(trace: Trace, targets: Iterable[WriteTarget]) -> None:
     for group, counts in _edge_counts(graph).items():
         console.print(f"{group} edges: {counts}")
     for target in targets:
-        usage = target.converter.usage_of(trace, Path(target.path)) if not target.url else None
+        usage = "" if target.url else _usage(trace, target)
         if usage:
             console.print(_plain(one_line(usage)), soft_wrap=True)
+
+
+def _usage(trace: Trace, target: WriteTarget) -> str:
+    """Say how others take an output, which is complete even if a plug-in fails to say that."""
+    try:
+        return target.converter.usage_of(trace, Path(target.path))
+    except PluginError as error:
+        return str(error)
 
 
 def _place(target: WriteTarget) -> str:

@@ -41,6 +41,9 @@ def _encode_json(parts: dict[str, Any], *, ascii_only: bool = False) -> str:
     try:
         return json.dumps(parts, indent=1, allow_nan=False, ensure_ascii=ascii_only)
     except (ValueError, TypeError) as error:
+        if len(parts) > 1:  # one alone says whose it is
+            for name, part in parts.items():
+                _encode_json({name: part})
         raise SchemaError(
             f"the result of {' or '.join(parts)} cannot be written as JSON: {error}"
         ) from error

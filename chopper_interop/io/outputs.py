@@ -104,7 +104,7 @@ def require_writable(path: Path, *, is_folder: bool | None = None) -> None:
         True for a folder, False for a file, None for one or the other.
     """
     try:
-        if _is_written_into(path):
+        if is_written_into(path):
             _require(_descriptor(path) is not None or _may_write(path), errno.EACCES)
             _require(not is_folder, errno.ENOTDIR)
             return
@@ -155,7 +155,7 @@ def file(path: Path) -> Iterator[IO[bytes]]:
         target = real(path) if path.is_symlink() else path
         if target.is_symlink():
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))  # noqa: TRY301 # as opening it would
-        special = _is_written_into(path)
+        special = is_written_into(path)
         if path.is_dir() or path == _NAMED_AS_FOLDER.get():
             raise WriteError(_IS_FOLDER, path=path, hint=_NAME_A_FILE)
         with ExitStack() as stack:
@@ -168,6 +168,36 @@ def file(path: Path) -> Iterator[IO[bytes]]:
                 _sync(target.parent)
     except OSError as error:
         raise WriteError(f"cannot be written: {error.strerror or error}", path=path) from error
+
+
+@contextmanager
+def staged(path: Path) -> Iterator[Path]:
+    """Yield a path of the same name in a workspace, for a writer that opens a path itself.
+
+    What it has made there, and next to it, replaces what is at the path and next to that when all went well.
+    """
+    target = real(path)
+    try:
+        with workspace(target.parent, is_folder=True) as new:
+            yield new / path.name
+            _sync_below(new)
+            for entry in sorted(new.iterdir()):
+                entry.replace(target if entry.name == path.name else target.parent / entry.name)
+            _sync(target.parent)
+    except OSError as error:
+        raise WriteError(f"cannot be written: {error.strerror or error}", path=path) from error
+
+
+@contextmanager
+def removed_after_failure(path: Path) -> Iterator[Path]:
+    """Yield a path; a folder that was not there before is removed if the block fails."""
+    existed = path.exists()
+    try:
+        yield path
+    except BaseException:
+        if not existed:
+            remove(path)
+        raise
 
 
 @contextmanager
@@ -197,7 +227,7 @@ def folder(path: Path, *, owns: Callable[[Path], bool]) -> Iterator[Path]:
     WriteError
         It cannot be written, or a file of the same name was not written by this program.
     """
-    if _is_written_into(path):
+    if is_written_into(path):
         raise WriteError(
             "it is a pipe, a device or an open file, and a folder is written",
             path=path,
@@ -447,8 +477,8 @@ def _descriptor(path: Path) -> int | None:
     return None
 
 
-def _is_written_into(path: Path) -> bool:
-    """True for a pipe, a device or an open file, which nothing can be put in the place of."""
+def is_written_into(path: Path) -> bool:
+    """Return True for a pipe, a device or an open file, which nothing can be put in the place of."""
     is_other = path.exists() and not (path.is_file() or path.is_dir())
     return is_other or _descriptor(path) is not None
 

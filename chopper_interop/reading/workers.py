@@ -14,13 +14,14 @@ from os import cpu_count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from chopper_interop import chosen_steps, left_out_arguments, registry
+from chopper_interop import chosen_steps, left_out_arguments, plugins, registry
 from chopper_interop.arrays import spill
 from chopper_interop.combined import Combined, NotTogetherError
 from chopper_interop.edges import communication
 from chopper_interop.errors import (
     ChopperError,
     InternalError,
+    PluginError,
     ReadError,
     SchemaError,
     UsageError,
@@ -33,9 +34,9 @@ from chopper_interop.trace import Text, Trace
 if TYPE_CHECKING:
     from chopper_interop.sources import SourceFiles
 
-Failure: TypeAlias = ReadError | InternalError
-"""Why a source cannot be read: it is damaged, or its reader is."""
-FAILURES = ReadError, InternalError
+Failure: TypeAlias = ReadError | InternalError | PluginError | SchemaError
+"""Why a source cannot be read: it is damaged, or its reader is, or what a plug-in's reader returned."""
+FAILURES = ReadError, InternalError, PluginError, SchemaError
 Outcome: TypeAlias = Trace | Combined | Failure
 """A source's trace, those of several sources, or why a source cannot be read."""
 Workers: TypeAlias = int | str | Executor | None
@@ -429,7 +430,7 @@ def read(task: SourceTask) -> Trace:
             _reducing(task),
         ):
             trace = function(list(task.paths), **task.options)
-            _refuse_unsound(trace, task.converter)
+            _refuse_unsound(trace, task.converter, Trace)
             trace = communication.recognise(trace, task.names)
             if not task.keeps_all:
                 trace = _reduced(trace, task)
@@ -458,20 +459,10 @@ def _reduced(trace: Trace, task: SourceTask) -> Trace:
     return trace if task.arguments else left_out_arguments.of_source(trace)
 
 
-def _refuse_unsound(made: Any, converter: str, kind: type[Trace | Combined] = Trace) -> None:
-    """Raise `SchemaError` for what a plug-in's reader returned if compiled loops would go beyond its arrays."""
-    package = registry.brought_by(registry.CONVERTERS, converter)
-    if not package:
-        return
-    from chopper_interop import invariants  # readers of this package do without it
-
-    reader = f"the reader of {converter}, of {package}"
-    if not isinstance(made, kind):
-        raise SchemaError(f"{reader}, returns a {type(made).__name__}, not a {kind.__name__}")
-    try:
-        invariants.check(made.trace if isinstance(made, Combined) else made)
-    except SchemaError as error:
-        raise SchemaError(f"{reader}: {error}") from error
+def _refuse_unsound(made: Any, converter: str, kind: type[Trace | Combined]) -> None:
+    """Raise `SchemaError` for what a plug-in's reader returned if nothing can be made of it."""
+    if package := registry.brought_by(registry.CONVERTERS, converter):
+        plugins.require_trace(made, converter, package, kind)
 
 
 def _refuse_rank(rank: Any) -> None:

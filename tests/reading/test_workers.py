@@ -16,7 +16,14 @@ from kineto_files import call, kernel, write
 import chopper_interop as ci
 from chopper_interop import registry, sources
 from chopper_interop.arrays import spill
-from chopper_interop.errors import ChopperError, InternalError, ReadError, UsageError, WriteError
+from chopper_interop.errors import (
+    ChopperError,
+    InternalError,
+    PluginError,
+    ReadError,
+    UsageError,
+    WriteError,
+)
 from chopper_interop.io import inputs
 from chopper_interop.reading import processes, workers
 
@@ -189,7 +196,7 @@ def test_a_rank_of_which_the_reader_fails_is_named_and_the_others_are_read(
     assert "at deadly.py:" in defect
     assert "--debug shows more, given the file alone" in defect
     status, _, text = run("convert", folder / "defect.txt", "--debug", "-o", tmp_path / "a.pftrace")
-    assert status == 70
+    assert status == 12
     assert "deaths = int(" in text  # the line of the reader that raised
     options = "--on-loss", "error", "-o", tmp_path / "a.pftrace"
     assert run("convert", "-q", folder, *options)[0] == 7
@@ -284,6 +291,7 @@ def test_a_result_is_handed_over_by_a_file(tmp_path: Path) -> None:
 ERRORS = [
     ReadError("no", path="a", at="byte 3", hint="do"),
     InternalError(KeyError("x"), "reading a", "b"),
+    PluginError(KeyError("x"), "reading a", "b", "odd 1.0"),
 ]
 
 
