@@ -43,10 +43,8 @@ if TYPE_CHECKING:
 
 _WATCHING = re.compile(r"'CTRL' \+ 'C'")
 _DATA = re.compile(r"-?\d")
-_WITH_FRACTION = re.compile(r"^[ \t]*\d+\.\d+[ \t]*,", re.MULTILINE)
-"""A row whose time has a fraction, as scripts around amd-smi write it."""
-_PROBED = 1 << 16
-"""Characters in which the first row is looked for (chosen: many times the longest header)."""
+_WITH_FRACTION = re.compile(r"\n[ \t]*\d+\.\d+[ \t]*,")
+"""A row whose time has a fraction, as scripts around amd-smi write it; a header stands above it."""
 _TIME, _GPU, _ = ROW_KEYS
 _ERROR_HEADER = ("error", "code")
 _PROCESS = {"pid", "name"}
@@ -77,7 +75,7 @@ class _CsvReader(RowReader):
         super().__init__(issues)
         self.text = text
         self.has_processes = _PROCESS_COLUMN in text
-        self.is_exact = _WITH_FRACTION.search(text[:_PROBED]) is not None
+        self.is_exact = _WITH_FRACTION.search(text) is not None
         """Whether times are read to the nanosecond."""
         self.blocks: dict[tuple[str, ...], _Block] = {}
         self.order: list[_Block] = []

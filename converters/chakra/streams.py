@@ -282,8 +282,8 @@ def _answers(relays: Relays, rows: Array, npu: Array, end_ns: Array) -> _Answers
     """Answers for which these rows of a rank wait, which end then."""
     is_answer = np.isin(rows, relays.answer)
     own_ns = np.zeros(int(rows.max()) + 1, np.int64)
-    waiting = relays.answer[relays.answer < len(own_ns)]
-    own_ns[waiting] = relays.own_ns[: len(waiting)]
+    waiting = relays.answer < len(own_ns)
+    own_ns[relays.answer[waiting]] = relays.own_ns[waiting]
     until_us = np.where(is_answer, (end_ns - own_ns[rows] + 500) // 1000, 0)
     of_row = np.full(len(own_ns), -1, np.int64)
     of_row[rows] = np.arange(len(rows))

@@ -55,6 +55,17 @@ def test_whole_seconds_among_fractions_are_exact_too(tmp_path: Path) -> None:
     assert times(trace, 1) == [START * 10**9 + ns for ns in (250_000_000, 10**9, 2_500_000_000)]
 
 
+def test_fractions_are_read_wherever_they_begin(tmp_path: Path) -> None:
+    """Behind 64 KB of whole seconds the rows were left out."""
+    whole = [str(START + k) for k in range(4000)]
+    path = write(tmp_path / "a.csv", [*whole, f"{START + 4000}.25"])
+    assert path.stat().st_size > 1 << 17
+    trace = ci.read(path)
+    expected = [int(stamp) * 10**9 for stamp in whole]
+    assert times(trace, 1) == [*expected, (START + 4000) * 10**9 + 250_000_000]
+    assert not [issue.code for issue in trace.meta.issues if issue.severity == "loss"]
+
+
 def test_times_before_1970_are_named(tmp_path: Path, run) -> None:
     """The line said that the file holds no rows."""
     path = write(tmp_path / "a.csv", ["-1700000000", "-1"])
