@@ -23,7 +23,12 @@ from chopper_interop.converters.sampling.rows import (
     times_from_options,
 )
 from chopper_interop.converters.sampling.ticks import ticks_of
-from chopper_interop.converters.sampling.timestamps import SECOND, parse_timestamp, with_year_first
+from chopper_interop.converters.sampling.timestamps import (
+    SECOND,
+    nanoseconds,
+    parse_timestamp,
+    with_year_first,
+)
 from chopper_interop.converters.sampling.wall_clock import MIXED, RowTimes, times_of_rows
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.meta import LOCALTIME, REALTIME, Device
@@ -175,11 +180,18 @@ def _columns(table: Table, new_row: Array) -> Iterator[CellColumn]:
 
 def _note_untimed(table: Table, untimed: Array, path: Path) -> None:
     """Count rows without a time, and those whose timestamp is not understood."""
-    has_digit = [any(c.isdigit() for c in text) for text in table.stamp.distinct]
-    odd = np.flatnonzero(untimed & np.array(has_digit, bool)[table.stamp.code])
-    example = table.stamp.text(int(odd[0])).strip()[:80] if len(odd) else ""
-    table.issues.add(faults.STAMP_UNKNOWN, len(odd), example)
-    without = np.count_nonzero(untimed) - len(odd)
+    texts = table.stamp.distinct
+    has_digit = np.array([any(c.isdigit() for c in text) for text in texts], bool)
+    is_before = np.array([(nanoseconds(text.strip()) or 0) < 0 for text in texts], bool)
+    without = np.count_nonzero(untimed)
+    for fault, is_odd in (
+        (faults.BEFORE_1970, is_before),
+        (faults.STAMP_UNKNOWN, has_digit & ~is_before),
+    ):
+        odd = np.flatnonzero(untimed & is_odd[table.stamp.code])
+        example = table.stamp.text(int(odd[0])).strip()[:80] if len(odd) else ""
+        table.issues.add(fault, len(odd), example)
+        without -= len(odd)
     table.issues.add(faults.NO_TIME, without, f"{len(untimed)} rows of {path.name}")
 
 

@@ -188,6 +188,6 @@ def _row(names: list[str], cells: list[str], at: str, issues: IssueLog) -> Row |
         return None
     time = nanoseconds(cells[0])
     if time is None or time < 0:
-        issues.add(NO_NUMBER, 1, f"{at}: {cells[0]}"[:80])
+        issues.add(NO_NUMBER if time is None else faults.BEFORE_1970, 1, f"{at}: {cells[0]}"[:80])
         return None
     return Row(time, cells)

@@ -23,7 +23,7 @@ import chopper_interop as ci
 from chopper_interop import registry
 from chopper_interop.converters.zeus.charllm_samples import read as read_charllm
 from chopper_interop.converters.zeus.charllm_series import unwrapped
-from chopper_interop.errors import UnknownFormatError
+from chopper_interop.errors import ReadError, UnknownFormatError
 from chopper_interop.io import inputs
 
 MS = 1_000_000
@@ -305,3 +305,24 @@ def test_what_dcgmi_prints_once_is_refused_in_a_line(tmp_path: Path, text: str) 
     (tmp_path / "d.txt").write_text(text)
     with pytest.raises(ci.ChopperError, match="dcgmi dmon"):
         ci.read(tmp_path / "d.txt")
+
+
+@pytest.mark.parametrize(
+    ("name", "header", "row"),
+    [
+        ("zeus", "time,gpu0", "{},100"),
+        ("zeus", "start_time,window_name,elapsed_time,gpu0_energy", "{},train,1.5,100"),
+        ("nvidia-smi", "timestamp,index,power.draw [W]", "{},0,100.00 W"),
+    ],
+)
+def test_negative_times_are_named_as_such(tmp_path: Path, name: str, header: str, row: str) -> None:
+    """The line said that they are no numbers, or not understood."""
+    path = tmp_path / "a.csv"
+    stamps = ["1700000000.5", "-1700000001.5", "soon 5", "1700000002.5"]
+    path.write_text("\n".join([header, *map(row.format, stamps), ""]))
+    found = counts(ci.read(path, from_format=name))
+    assert found["time-before-1970"] == 1
+    assert found["row-without-time" if name == "zeus" else "stamp-not-understood"] == 1
+    path.write_text("\n".join([header, row.format(-1), ""]))
+    with pytest.raises(ReadError, match="time is negative, before 1970"):
+        ci.read(path, from_format=name)
