@@ -107,6 +107,8 @@ _ACCOUNT = re.compile(
 )
 """User and host, as prompts of shells and mail have them; versions of symbols (``f@GLIBC_2.2``) are none. Longer ones are no users, and
 would take the square of their length."""
+_LAYER = re.compile(r"(?:AscendCL|Model|Node|Communication|Runtime|HCCL|Enqueue|Dequeue)(?:@|%40)")
+"""Layer of CANN, or end of torch_npu's queue of tasks, in front of what it calls: ``AscendCL@aclrtMemcpy``, ``Dequeue@aclnnMm``."""
 _ENCODED = re.compile(r"(?<!\\)\\+(?:/|u002[fF])|(?:%(?:25)*[0-9A-Fa-f]{2})+")
 """Slashes of JSON within a text, and letters as URLs have them."""
 _QUOTED = 80
@@ -222,8 +224,10 @@ class _Without:
         return self._known.sub(lambda match: self.known[match[0]], text) if self._known else text
 
     def _account(self, match: re.Match[str]) -> str:
-        if not any(_is_telling(part, "") for part in re.split("@|%40", match[0])):
-            return match[0]  # such as Node@launch, of torch_npu
+        if _LAYER.match(match[0]) or not any(
+            _is_telling(part, "") for part in re.split("@|%40", match[0])
+        ):
+            return match[0]
         count = len(self._accounts)
         return self._accounts.setdefault(match[0], f"account{count}" if count else "account")
 

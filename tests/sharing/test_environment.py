@@ -64,6 +64,21 @@ def test_accounts_are_found_in_the_time_of_the_text(tmp_path: Path) -> None:
     assert trace.names()[0].endswith("a account")
 
 
+def test_calls_of_layers_are_no_accounts(tmp_path: Path) -> None:
+    """All of CANN's calls, and what torch_npu takes from its queue, were called ``account7``."""
+    names = [
+        "AscendCL@aclnnMm",
+        "Dequeue@Conv2DBackpropInput",
+        "Enqueue@aclnnMm",
+        "Node@launch",
+        "Runtime@DevMalloc",
+    ]
+    texts = [*names, "enqueue@node7", "to Dequeuer@gama"]
+    events = [kineto_files.span("cpu_op", text, 10 * k, 5) for k, text in enumerate(texts)]
+    trace = ci.read(kineto_files.write(tmp_path / "rank0.json", events))
+    assert trace.to_pandas()["name"].tolist() == [*names, "account", "to account1"]
+
+
 def kineto(folder: Path) -> Path:
     span = kineto_files.span
     events = [
