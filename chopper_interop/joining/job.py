@@ -213,7 +213,7 @@ def _split_telemetry(fragments: list[Fragment]) -> tuple[list[Fragment], list[Fr
     raise ReadError(
         "the input has no events and no samples",
         path=fragments[0].path if len(fragments) == 1 else None,
-        hint=_losses(fragments) or _without_samples(fragments),
+        hint=_losses(fragments) or _without_samples(fragments) or _left_out(fragments),
     )
 
 
@@ -316,6 +316,16 @@ def _losses(fragments: list[Fragment]) -> str | None:
     issues = (issue for f in fragments for issue in f.trace.meta.issues)
     lost = [i.meaning.rstrip(".") for i in issues if i.severity is Severity.LOSS]
     return "; ".join(list(dict.fromkeys(lost))[:3]) or None
+
+
+def _left_out(fragments: list[Fragment]) -> str | None:
+    """Describe what most events of an input are that are neither nodes nor samples; None if it has none."""
+    left_out = [i for f in fragments for i in f.trace.meta.issues if i.events]
+    most = max(left_out, key=lambda issue: issue.count, default=None)
+    if most is None:
+        return None
+    meaning = most.meaning.rstrip(".")
+    return f"{meaning}: {most.example}" if most.example else meaning
 
 
 def _split_passes(timed: list[Fragment]) -> tuple[list[Fragment], list[Fragment]]:

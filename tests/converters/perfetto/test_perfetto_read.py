@@ -38,6 +38,15 @@ def saved(folder: Path, *packets: proto.TracePacket, name: str = "a.pftrace") ->
     return path
 
 
+def test_a_trace_of_other_data_alone_is_refused_by_what_it_holds(tmp_path: Path) -> None:
+    """Of a recording of Android it said no more than that there are no events."""
+    packets = [proto.TracePacket(ftrace_events=proto.FtraceEventBundle(cpu=k)) for k in range(3)]
+    with pytest.raises(
+        ci.errors.ReadError, match=r"other than track events were not read: 3 ftrace"
+    ):
+        ci.read(saved(tmp_path, *packets))
+
+
 def sdk() -> Sdk:
     made = Sdk()
     made.start()
