@@ -22,7 +22,8 @@ NO_END = Fault.loss(
     "Begins of spans of which no end is in the file: their durations were taken as 0.",
 )
 END_ARGUMENTS = Fault.loss(
-    "end-arguments", "Arguments at ends of spans were left out; those of begins stay."
+    "end-arguments",
+    "Arguments at ends of spans were left out where their begins have arguments too, which stay.",
 )
 
 _SPAN, _BEGIN, _END = (ord(letter) for letter in "XBE")
@@ -59,7 +60,10 @@ def close_spans(columns: dict[str, Array], issues: IssueLog) -> None:
     issues.add(ENDS, len(closed))
     issues.add(NO_BEGIN, len(end) - len(closed))
     issues.add(NO_END, len(timed) - len(opened))
-    issues.add(END_ARGUMENTS, np.count_nonzero(columns["args_len"][closed] > _EMPTY))
+    without = columns["args_len"][opened] <= _EMPTY
+    for column in ("args_at", "args_len"):
+        columns[column][opened[without]] = columns[column][closed[without]]
+    issues.add(END_ARGUMENTS, np.count_nonzero(columns["args_len"][closed[~without]] > _EMPTY))
 
 
 @jit

@@ -95,6 +95,21 @@ def test_others_are_named_as_they_are(tmp_path: Path, program: str) -> None:
     assert [source.format for source in trace.meta.sources] == ["chrome-trace"]
 
 
+def test_arguments_of_an_end_are_those_of_a_begin_without(tmp_path: Path) -> None:
+    """Tools that know a call's result, or its thread, when it ends write arguments there alone: they were left out."""
+    begin, end = ({"name": "f", "ph": ph, "pid": 1, "tid": 1} for ph in "BE")
+    events = [
+        begin | {"ts": 1}, begin | {"ts": 2, "args": {}}, end | {"ts": 3, "args": {"comm": "tee"}},
+        end | {"ts": 4, "args": {"comm": "sh"}},
+        begin | {"ts": 5, "args": {"line": 5}}, end | {"ts": 6, "args": {"comm": "cat"}},
+    ]  # fmt: skip
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(events))
+    trace = ci.read(path)
+    assert [trace.args(k) for k in range(3)] == [{"comm": "sh"}, {"comm": "tee"}, {"line": 5}]
+    assert {i.code: i.count for i in trace.meta.issues}["end-arguments"] == 1
+
+
 def test_what_pytorch_writes(tmp_path: Path) -> None:
     events = [span("cpu_op", "aten::mm", 1, 5), kernel("gemm", 10, 5, 1)]
     old = [{"name": "aten::mm", "ph": "X", "ts": 1, "dur": 2, "tid": 3, "pid": "CPU functions"}]

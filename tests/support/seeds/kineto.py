@@ -203,7 +203,7 @@ ODD = [
     _events("grid without end", kernel("a", 1, 1, 1, grid=[1], block=[10**30, 1]), nodes=1),
     _events("begins and ends", _begin("B", "a", 1), _begin("B", "b", 2), _begin("E", "b", 3),
             _begin("E", "a", 4), nodes=2, event_end=2),
-    _events("ends without begins", _begin("E", "a", 1), _begin("B", "a", 2), _begin("B", "b", 3),
+    _events("ends without begins", _begin("E", "a", 1), _begin("B", "a", 2), _begin("B", "b", 3, args={"y": 1}),
             _begin("E", "b", 4, args={"x": 1}), nodes=2, event_end=1, end_without_begin=1,
             begin_without_end=1, end_arguments=1),
     _events("begin and end without times", {"ph": "B", "name": "a"}, {"ph": "E"}, _A, nodes=1,
