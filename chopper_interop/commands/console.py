@@ -430,7 +430,7 @@ def show_findings(findings: Any, job: Path | None, *, quiet: bool) -> None:
     console = console_for(sys.stdout)
     if job is not None:
         console.print(_plain(one_line(f"{job}:")), soft_wrap=True)
-    for finding in findings.entries:
+    for finding in findings.by_text:
         console.print(_plain(one_line(f"{finding.label}: {finding}")), soft_wrap=True)
     for line in findings.verdict.split("\n"):
         console.print(_plain(one_line(line)), soft_wrap=True)

@@ -85,6 +85,9 @@ def check_communication(name: str, et: EtFile, rank: int, ranks: int, findings: 
     fault(np.flatnonzero(outside), "sends or receives with ranks that are not there")
 
 
+_NO_GROUPS = ", PREFIX.comm_groups.json next to the ETs, which is missing or has none"
+
+
 def check_agreement(ets: list[EtFile], groups: dict[str, list[int]], findings: Findings) -> None:
     """Check that collectives agree between the ranks of each group, and sends with receives."""
     sequences: dict[str, dict[int, list[tuple[int, int]]]] = {}
@@ -102,7 +105,9 @@ def check_agreement(ets: list[EtFile], groups: dict[str, list[int]], findings: F
         if not name.isdigit() and name:
             text = f"{label}: pg_name is no decimal number, which ASTRA-sim cannot read"
         elif members is None:
-            text = f"{label}: it is not in the file of groups"
+            text = f"{label}: it is not in the file of groups" + (
+                "" if len(groups) > 1 else _NO_GROUPS
+            )
         elif len(members) < 2:  # noqa: PLR2004
             text = f"{label}: collectives of a group of one never end"
         elif not set(by_rank) <= set(members):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from chopper_interop.arrays import Array
@@ -85,6 +85,14 @@ class Findings:
     unexplained: dict[int, float] = field(default_factory=dict)
 
     @property
+    def by_text(self) -> list[Finding]:
+        """The findings, those of one text in several files or ranks as one."""
+        together: dict[tuple[str, str], list[Finding]] = {}
+        for finding in self.entries:
+            together.setdefault((finding.label, finding.text), []).append(finding)
+        return [_as_one(findings) for findings in together.values()]
+
+    @property
     def runs(self) -> bool:
         """True if a simulator will run all nodes of all ranks."""
         return not any(f.stops for f in self.entries)
@@ -129,6 +137,15 @@ class Findings:
         """Add a finding about these nodes, if there are any."""
         if len(rows):
             self.add(where, text, len(rows), examples(et, rows), stops=stops)
+
+
+def _as_one(findings: list[Finding]) -> Finding:
+    """Make one finding of those of one text."""
+    first, *others = findings
+    if not others:
+        return first
+    where = f"{first.where} and {_counted(len(others), 'other')}"
+    return replace(first, where=where, count=sum(finding.count for finding in findings))
 
 
 def _counted(number: int, noun: str) -> str:

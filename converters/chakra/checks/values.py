@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from chopper_interop.arrays import Array
@@ -11,6 +13,8 @@ from chopper_interop.schemas.chakra import CommType, NodeType
 JOINED = (CommType.ALL_REDUCE, CommType.ALL_GATHER, CommType.REDUCE_SCATTER, CommType.ALL_TO_ALL)
 TIMED = (CommType.BROADCAST,)
 P2P = (NodeType.COMM_SEND, NodeType.COMM_RECV)
+_NUMBER = re.compile(r"\s*\+?0*([0-9]+)")
+"""Number without leading zeros, as keys of the file of groups have it."""
 
 
 def integers(et: EtFile, attribute: str, missing: int) -> Array:
@@ -26,10 +30,16 @@ def integers(et: EtFile, attribute: str, missing: int) -> Array:
 
 
 def group_names(et: EtFile, rows: Array) -> list[str]:
-    """Names of the nodes' process groups; "" for that of all ranks, which files may call "0"."""
+    """Names of the nodes' process groups as ASTRA-sim reads them; "" for that of all ranks, which files may call "0"."""
     codes, texts = et.texts("pg_name")
-    plain = ["" if text == "0" else text for text in texts]
+    plain = ["" if text == "0" else _as_read(text) for text in texts]
     return [plain[code] if code >= 0 else "" for code in codes[rows].tolist()]
+
+
+def _as_read(name: str) -> str:
+    """Return the number that a name begins with, as std::stoi reads no further: 3 of ``3.0``; the name if there is none."""
+    number = _NUMBER.match(name)
+    return number[1] if number else name
 
 
 def p2p_ends(et: EtFile, rank: int) -> tuple[Array, Array, Array]:

@@ -313,7 +313,22 @@ FAULTS = {
     "on host": ([[coll(is_cpu_op=("bool_val", True))]] * 2, None, "is_cpu_op"),
     "text": ([[coll(comm_size=("string_val", "8"))]] * 2, None, "type that the feeder refuses"),
     "group of one": ([[coll(**GROUP)], [{}]], {"1": [0]}, "group of one"),
-    "no such group": ([[coll(**GROUP)], [coll(**GROUP)]], None, "not in the file of groups"),
+    "no such group": (
+        [[coll(**GROUP)], [coll(**GROUP)]],
+        {"2": [0, 1]},
+        "not in the file of groups\n",
+    ),
+    "no groups": (
+        [[coll(**GROUP)], [coll(**GROUP)]],
+        None,
+        "PREFIX.comm_groups.json next to the ETs",
+    ),
+    "group as a float": ([[coll(pg_name=("string_val", "1.0"))]] * 2, {"1": [0, 1]}, None),
+    "group 0 as a float": (
+        [[coll(pg_name=("string_val", "0.0"))]] * 2,
+        {"1": [0, 1]},
+        "group 0: it is not in",
+    ),
     "outsider": ([[coll(**GROUP)], [coll(**GROUP)], [{}]], {"1": [0, 2]}, "are not in it"),
     "group name": ([[coll(pg_name=("string_val", "default_pg"))]] * 2, None, "no decimal number"),
     "metadata": ([[{"type": NodeType.METADATA}], [{}]], None, "METADATA"),
@@ -341,7 +356,7 @@ def test_check_finds_what_stops_a_simulator(tmp_path: Path, name: str, run) -> N
 @pytest.mark.parametrize(
     ("rank", "noted"),
     [
-        ([coll(10**8)], 2),
+        ([coll(10**8)], 1),
         ([{}, coll(10**8, deps=[0])], 0),
         ([coll(kind=CommType.BROADCAST)], 0),
     ],
@@ -353,6 +368,9 @@ def test_check_notes_collectives_that_nothing_comes_before(
     status, output, _ = run("check", make_et(tmp_path, ranks))
     assert status == 0, output
     assert output.count("communication that nothing comes before") == noted
+    assert (
+        output.count("job.0.et and 1 other: ") == noted
+    )  # a line for each of 4,096 ranks would hide all else
 
 
 @pytest.mark.parametrize(("size", "noted"), [(4, 1), (999, 1), (1000, 0)])
