@@ -119,7 +119,7 @@ _MIN_LETTERS = 3
 _FILE = re.compile(r".*[^/]\.[A-Za-z]\w{0,7}")
 _LIBRARY = re.compile(
     r".*(?:site-packages|dist-packages|lib/python[0-9.]+)/"
-    r"|.*?/(?=(?:torch|torchvision|torchrec|transformers|deepspeed|megatron|transformer_engine|triton)/)"
+    r"|.*?/(?=(?:torch|torchvision|torchrec|transformers|deepspeed|megatron|transformer_engine|triton|vllm|sglang)/)"
 )
 """Folders around Python's libraries: paths within these are the same everywhere."""
 

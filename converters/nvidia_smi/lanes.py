@@ -22,6 +22,7 @@ _POWER = [
     SeriesRule(r"power_draw_average|(?:gpu_)?power_readings_average_power_draw", nvml_lanes.AVERAGE, "W"),
     SeriesRule(r"power_draw(?:_w|_watts)?|(?:gpu_)?power_readings_power_draw|dmon_pwr"
         r"|(?:gpu_)?power(?:_w|_watts?|_usage)?(?:_w|_watts?)?|watts", nvml_lanes.DRAW, "W"),
+    SeriesRule(r"(?:gpu_)?power(?:_draw|_usage)?_(?:mw|milliwatts?)", nvml_lanes.DRAW, "W", bare="mW"),
     SeriesRule(r"module_power_draw_average|module_power_readings_average_power_draw",
         "module power average", "W"),
     SeriesRule(r"module_power_draw_instant|module_power_readings_instant(?:aneous)?_power_draw",

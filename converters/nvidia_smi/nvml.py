@@ -21,11 +21,12 @@ from chopper_interop.converters.sampling.values import extremes
 if TYPE_CHECKING:
     from chopper_interop.converters.sampling.rows import NameColumns
 
-LARGEST = {"W": 1e4, "MHz": 1e5, "°C": 200.0, "%": 1e4}
-"""Unit of a lane → the largest value of a GPU: ten times today's and more. Larger values are in
-another unit, as NVML itself has milliwatts and bytes."""
-UNIT_IN_KEY = re.compile(r".*_mi?b|dmon_.*")
-"""Columns of memory whose name says the unit, or whose unit never changes."""
+LARGEST = {"W": 4e3, "MHz": 1e5, "°C": 200.0, "%": 1e4}
+"""Unit of a lane → the largest value of a GPU, beyond which values are in another unit, as NVML itself has milliwatts
+and bytes. Chosen: ten times today's and more; of power what the largest package that is announced may draw (3.6 kW), as
+a small one draws 5,000 mW."""
+UNIT_IN_KEY = re.compile(r".*_mi?b|.*_(?:mw|milliwatts?)|dmon_.*")
+"""Columns whose name says the unit of memory or power, or whose unit never changes."""
 
 UNITS: dict[str, tuple[str, float]] = {
     "B/s": ("Mb/s", 8e-6), "KB/s": ("Mb/s", 8e-3), "MB/s": ("Mb/s", 8.0), "GB/s": ("Mb/s", 8e3),

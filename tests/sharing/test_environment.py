@@ -22,6 +22,8 @@ PATHS = [
     ("/home/ann smith/train.py", "train.py"),
     ("a.py(1): f;/tmp/torchinductor_ann/ab/cd.py(2): call", "a.py(1): f;cd.py(2): call"),
     ("/opt/x/lib/python3.12/site-packages/torch/optim/adam.py(7): step", "torch/optim/adam.py(7): step"),
+    ("/sgl-workspace/sglang/python/sglang/srt/managers/scheduler.py(9): run", "sglang/python/sglang/srt/managers/scheduler.py(9): run"),
+    ("/home/ann/vllm/v1/engine/core.py(9): step", "vllm/v1/engine/core.py(9): step"),
     ("/weird/place/train.py", "train.py"),
     ("/lustre/ann/checkpoint", "checkpoint"),
     ("/home/ann/", ""),

@@ -382,6 +382,23 @@ def test_names_of_scripts(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "name", ["gpu_power_mw", "power_usage_mw", "Power Draw (mW)", "GPU power [mW]"]
+)
+def test_power_in_milliwatts(tmp_path: Path, name: str) -> None:
+    """NVML's own unit, which scripts write as it comes: it had no unit, and no place next to other power."""
+    text = f"timestamp,gpu_id,utilization_gpu,{name}\n1714566896.789,3,50,300500\n"
+    assert lanes(ci.read(file_of(tmp_path, text.encode())))[3, "socket power"] == [300.5]
+
+
+def test_milliwatts_of_a_small_gpu_that_are_called_watts(tmp_path: Path) -> None:
+    """A GPU of 5 W drew 5 kW, as the limit was ten times that of the largest one."""
+    text = "timestamp,gpu_power_w\n1751532187.9,4939.00\n1751532188.9,6629.00\n"
+    trace = ci.read(file_of(tmp_path, text.encode()))
+    assert units(trace) == {"gpu_power_w": ""}
+    assert counts(trace)["quantity-unknown"] == 1
+
+
 @pytest.mark.parametrize("stamp", ["1714566896", "2024-05-01 12:34:56Z"])
 def test_a_time_and_the_usage_alone(tmp_path: Path, stamp: str) -> None:
     """It was of no known format."""
