@@ -25,8 +25,8 @@ _FINISHED = re.compile(r"[=-]{3,}|GPU\[\d+\](?: XCP\[\d+\])?\s*: ?[^:]+:|\d+ {2,
 """Lines whose truncation by the end of a file is detected elsewhere."""
 HEAD = re.compile(r"(?:GPU|Device) (?:(?=.*\bTemp\b)(?=.*\bSCLK\b)|(?=.*\bDID\b)(?=.*\bBUS\b))")
 """Heads of the concise table, and of that of the hardware (``--showhw``)."""
-_TWO_WORDS = re.compile(r"(?<=\S) (?=VER\b|RAS\b|ID\b)")
-"""The space in a head of the hardware's table, such as ``GFX VER``."""
+_TWO_WORDS = re.compile(r"(?<=\S) (?=VER\b|RAS\b|ID\b|OD\b)")
+"""The space in a head, such as ``GFX VER`` of the hardware's table and ``SCLK OD`` of ROCm 2's concise one."""
 _SENSOR = re.compile(r"\((DieEdge|Edge|Junction|Memory|HBM \d)\)", re.IGNORECASE)
 _NAME = re.compile(r"\s+\S.*$")
 _SUPPORTED = re.compile(r"Supported (\w+) frequencies on GPU\d+")
@@ -40,6 +40,7 @@ COLUMNS = {
     "VRAM%": "GPU Memory Allocated (VRAM%)", "GPU%": "GPU use (%)", "Node": "Node ID",
     "Partitions": "Partitions", "NODE": "Node ID", "DID": "Device ID", "GUID": "GUID",
     "GFX_VER": "GFX Version", "VBIOS": "VBIOS version",
+    "SCLK_OD": "GPU OverDrive value (%)", "MCLK_OD": "GPU Memory OverDrive value (%)",
 }  # fmt: skip
 """Heads of tables → keys of the long form. What is not here says which card it is; ``BUS`` is that of all
 partitions of a card."""

@@ -172,14 +172,19 @@ def _kind_of_text(body: str) -> Output | None:
 
 
 def _without_messages(text: str) -> tuple[str, bool]:
-    """Return the text after the messages; True if the line of a watch was among them."""
+    """Return the text after the messages, and the times of a script; True if the line of a watch was among them."""
     text, watched = text.lstrip(), False
     for _ in range(_MAX_MESSAGES):
-        if not _MESSAGE.match(text):
+        if not _MESSAGE.match(text) and not _is_time_of_script(text.partition("\n")[0]):
             break
         watched |= text.startswith(_WATCHING)
         text = text.partition("\n")[2].lstrip()
     return text, watched
+
+
+def _is_time_of_script(line: str) -> bool:
+    """True for the time that a loop printed in front of an output; amd-smi's own is part of it."""
+    return not line.startswith("TIMESTAMP") and parse_labelled_timestamp(line) is not None
 
 
 def _kind_of_csv(body: str) -> Output | None:

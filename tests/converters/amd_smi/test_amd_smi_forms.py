@@ -58,6 +58,26 @@ def test_the_time_that_a_script_writes_in_front(tmp_path: Path) -> None:
     assert lanes(trace) == {(0, "socket power"): [100, 101]}
 
 
+@pytest.mark.parametrize(
+    "output",
+    [
+        "gpu,socket_power\r\n0,100\r\n",
+        '[{"gpu": 0, "power": {"socket_power": {"value": 142, "unit": "W"}}}]\n',
+        "GPU: 0\n    POWER:\n        SOCKET_POWER: 20 W\n",
+        "GPU  XCP  POWER   GPU_T   GFX%\n  0    0  142 W   40 °C    0 %\n",
+    ],
+)
+@pytest.mark.parametrize("stamp", ["Sun Nov 29 20:00:0{} UTC 2026", "== 2026-11-29T20:00:0{}Z =="])
+def test_times_between_outputs_are_no_reason_not_to_know_them(
+    tmp_path: Path, output: str, stamp: str
+) -> None:
+    """``date`` in front of each call made outputs of no known format; now it says what to do."""
+    path = tmp_path / "loop.txt"
+    path.write_text("".join(f"{stamp.format(k)}\n{output}" for k in range(3)), newline="")
+    with pytest.raises(ci.errors.ReadError, match="times that a script writes between its outputs"):
+        ci.read(path)
+
+
 def test_messages_between_the_rows(tmp_path: Path) -> None:
     warning = "WARNING: User is missing the following required groups: render, video\n"
     text = warning + WATCHING + ticks(f"{T},0,100") + warning + ticks(f"{T + 1},0,101")

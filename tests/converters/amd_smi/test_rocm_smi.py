@@ -415,6 +415,17 @@ def test_the_first_tables(tmp_path: Path) -> None:
     assert by_lane[0, "GFX activity"] == [100]
 
 
+def test_heads_of_two_words(tmp_path: Path) -> None:
+    """ROCm 2.0 to 2.4 have two more columns: all rows had fewer cells than their header."""
+    text = "========================ROCm System Management Interface========================\n"
+    text += "GPU  Temp   AvgPwr  SCLK    MCLK    Fan     Perf  PwrCap  SCLK OD  MCLK OD  GPU%  \n"
+    text += "0    31.0c  8.0W    852Mhz  167Mhz  28.63%  auto  220.0W  5%       0%       7%    \n"
+    trace = read(tmp_path, text, at_ns=AT_NS)
+    by_lane = lanes(trace)
+    assert (by_lane[0, "GFX activity"], by_lane[0, "overdrive"]) == ([7], [5])
+    assert (by_lane[0, "memory overdrive"], by_lane[0, "gfx clock"]) == ([0], [852])
+
+
 def test_degrees_where_their_sign_is_no_character(tmp_path: Path) -> None:
     text = "===== ROCm System Management Interface =====\n"
     text += "Device  Node  IDs              Temp    Power  Partitions          SCLK   MCLK   GPU%\n"
