@@ -75,7 +75,7 @@ NOT_COMPARED = Fault.info(
 )
 COUNTED_BEFORE = Fault.info(
     "counter-of-several-runs",
-    "Counters that several passes counted, as clocks are; the first pass was taken.",
+    "Counters that several passes counted, as clocks are; that of the most counters was taken, else the first.",
 )
 OTHER_RUN = Fault.info_of_events(
     "event-of-another-run",
@@ -478,7 +478,12 @@ class PassCounters(NamedTuple):
 
 
 def carry_counters(timing: Trace, passes: Sequence[PassCounters]) -> Trace:
-    """Return the timing run with the counters of these, all at once: the cost is linear in their number."""
+    """Return the timing run with the counters of these, all at once: the cost is linear in their number.
+
+    The pass of the most counters comes first, so that they are divided by cycles of their own run: rocprof-compute
+    counts cycles in pmc_perf, which has hundreds, and in levels of one, whose names come before it.
+    """
+    passes = sorted(passes, key=_distinct_counters, reverse=True)
     tables = [timing.counters, *map(_carried, passes)]
     combined = pa.concat_tables(tables).unify_dictionaries()
     nodes, names = (
@@ -501,6 +506,10 @@ def carry_counters(timing: Trace, passes: Sequence[PassCounters]) -> Trace:
     order = first[np.argsort(nodes[first], kind="stable")]
     result = arrow.take(combined, order).combine_chunks().cast(hub.schema("counters"))
     return replace(timing, counters=result)
+
+
+def _distinct_counters(counted: PassCounters) -> int:
+    return len(arrow.single_chunk(counted.run.counters["name"]).dictionary)
 
 
 def _carried(counted: PassCounters) -> pa.Table:

@@ -203,6 +203,21 @@ def test_a_header_longer_than_the_limit(tmp_path: Path) -> None:
     assert counters_by_node(trace)[2, "TCC_A_VERY_LONG_NAME_OF_A_COUNTER"] == 3000
 
 
+def test_cycles_are_those_of_the_pass_with_the_most_counters(tmp_path: Path) -> None:
+    """SQ_IFETCH_LEVEL comes before pmc_perf by its name: on a real MI100 its cycles were 1.6 times those of pmc_perf."""
+    perf = seeds.COMPUTE.replace(",SQ_WAVES,", ",GRBM_GUI_ACTIVE,", 1).replace(
+        ",16384,0", ",9000,0"
+    )
+    level = seeds.TIMES.replace(
+        "sig,obj,", "sig,obj,GRBM_GUI_ACTIVE,SQ_IFETCH_LEVEL,SQ_ACCUM_PREV_HIRES,"
+    )
+    level = level.replace("0x0,0x7f71,", "0x0,0x7f71,14000,5,99,")
+    files = {"SQ_IFETCH_LEVEL": level, "pmc_perf": perf, "timestamps": seeds.TIMES}
+    counted = counters_by_node(ci.read(write(tmp_path / "w", **files)))
+    assert counted[0, "GRBM_GUI_ACTIVE"] == 9000
+    assert counted[0, "SQ_IFETCH_LEVEL"] == 13592
+
+
 def test_other_passes_join_the_run_without_counters(tmp_path: Path) -> None:
     level = seeds.TIMES.replace("sig,obj,", "sig,obj,SQ_WAVES,SQ_LEVEL_WAVES,SQ_ACCUM_PREV_HIRES,")
     level = level.replace("0x0,0x7f71,", "0x0,0x7f71,64,5,99,")
