@@ -224,8 +224,15 @@ def _by_arrows(
 
 
 def _calls_around(trace: Trace, file: TraceFile, owners: Owners, rows: Array) -> Array:
-    """Call that runs where each arrow begins, the last to start; -1 if none does."""
-    calls = np.flatnonzero(is_any(trace.array("kind"), CALLS))
+    """Call that runs where each arrow begins, the last to start; -1 if none does.
+
+    Calls may be nested, and the last that started may have ended::
+
+        CANN   [ aclopCompileAndExecute          ^ ]   the arrow is of the outer call
+                  [ opCompile ]
+    """
+    is_call = is_any(trace.array("kind"), CALLS)
+    calls = np.flatnonzero(is_call)
     lane = find_lanes(
         trace, LaneKind.THREAD, rank=owners.rank[rows], number=file.columns["tid"][rows]
     )
@@ -234,9 +241,13 @@ def _calls_around(trace: Trace, file: TraceFile, owners: Owners, rows: Array) ->
         return np.full(len(rows), -1, np.int64)
     at = np.searchsorted(node_key, row_key, side="right") - 1
     node = calls[np.maximum(at, 0)]
-    same_lane = (at >= 0) & (trace.array("lane")[node] == lane)
-    end = trace.array("ts")[node] + trace.array("dur")[node]
-    return np.where(same_lane & (ts <= end + _ARROW_RESOLUTION_NS), node, -1)
+    node = np.where((at >= 0) & (trace.array("lane")[node] == lane), node, -1)
+    end, parent = trace.array("ts") + trace.array("dur"), trace.array("parent")
+    while True:
+        over = np.flatnonzero((node >= 0) & (ts > end[node] + _ARROW_RESOLUTION_NS))
+        if not over.size:
+            return node
+        node[over] = gather.nearest_ancestor(parent[node[over]], parent, is_call)
 
 
 def _work_at(trace: Trace, file: TraceFile, owners: Owners, rows: Array) -> Array:

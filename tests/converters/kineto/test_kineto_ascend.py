@@ -78,3 +78,26 @@ def test_the_operator_around_a_launch_is_known_with_a_queue_too(tmp_path: Path) 
         frame = trace.to_pandas()
         kernels = frame[frame["name"].str.startswith("MatMul")]
         assert list(kernels["operation"]) == [f"aten::op{k}" for k in range(20)]
+
+
+def test_an_arrow_behind_a_nested_call_is_of_the_call_around_it(tmp_path: Path) -> None:
+    """CANN compiles operators within the call that executes them: a third of a real profile's launches were unknown."""
+    events = [meta(PYTHON, "Python"), meta(CANN, "CANN"), meta(NPU, "Ascend Hardware")]
+    events.append(meta(NPU, "Stream 2", 2, "thread_name"))
+    for k, (began, within) in enumerate(((1000, 1020), (1100, 1104), (1200, 1230))):
+        events.append(x(CANN, ACL, f"AscendCL@aclopCompileAndExecute{k}", began, 25))
+        events.append(x(CANN, ACL, f"AscendCL@opCompile{k}", began + 2, 8))
+        events.append(x(NPU, 2, f"MatMul{k}", began + 60, 30))
+        events += arrow("HostToDevice", str(k), (CANN, ACL, within), (NPU, 2, began + 60))
+    trace = ci.read(write(tmp_path / "trace_view.json", events))
+    frame = trace.to_pandas()
+    launched = {
+        frame["name"][k]: trace.launch[k] for k in frame.index if frame["kind"][k] == "kernel"
+    }
+    by = {name: frame["name"][call] if call >= 0 else None for name, call in launched.items()}
+    assert by == {
+        "MatMul0": "AscendCL@aclopCompileAndExecute0",
+        "MatMul1": "AscendCL@opCompile1",
+        "MatMul2": None,  # it begins where no call runs
+    }
+    assert {i.code: i.count for i in trace.meta.issues}["launch-arrow-unbound"] == 1
