@@ -15,7 +15,7 @@ from typing import IO
 
 import numpy as np
 
-from chopper_interop.arrays import Bytes
+from chopper_interop.arrays import Array, Bytes
 from chopper_interop.arrays.compiled import jit_in_place
 from chopper_interop.io import inputs
 
@@ -23,11 +23,11 @@ _HEADER = 100
 """Bytes of the file's header, before the first page's own."""
 _INTERIOR_INDEX, _INTERIOR_TABLE, _LEAF_INDEX, _LEAF_TABLE = 2, 5, 10, 13
 """Types of pages with rows of a table, or that refer to such. Those of an index hold rows ``WITHOUT ROWID``."""
-_INTERIOR = (bytes([_INTERIOR_TABLE]), bytes([_INTERIOR_INDEX]))
+_INTERIOR = (_INTERIOR_TABLE, _INTERIOR_INDEX)
 _MIN_USABLE = 480
 """Bytes of a page that are not reserved, at least, as SQLite's file format has it."""
 _SCANNED = 1 << 24
-"""Bytes that are read at a time to look for long cells (chosen: some thousand pages)."""
+"""Bytes that are read at a time (chosen: some thousand pages)."""
 _DEPTH = 20
 """Levels of pages beyond which SQLite takes a table for damaged."""
 _DAMAGE = 2
@@ -44,30 +44,67 @@ def never_ends(path: Path, roots: Iterable[int]) -> bool:
     roots
         First pages of its tables, from 1 on.
     """
+    roots = list(roots)
     with inputs.opened(path, buffering=0) as file:
-        roots = list(roots)
-        tree = _Pages(file)
-        if any(tree.visits(root, 0) > _DAMAGE * tree.count for root in roots):
+        pages = _Pages(file)
+        most = _DAMAGE * len(pages.kind)
+        if any(visits > most for visits in _Visits(pages).below(roots)):
             return True
-        if _continued_in_all(tree) <= _DAMAGE * tree.count:
+        # of all pages, also of those that no table has
+        if int(pages.continued.sum()) <= most:
             return False
-        tree = _Pages(file, with_long_cells=True)
-        return any(tree.visits(root, 0) > _DAMAGE * tree.count for root in roots)
+        return any(visits > most for visits in _Visits(pages, with_long_cells=True).below(roots))
 
 
-def _continued_in_all(tree: _Pages) -> int:
-    """Pages that cells of all pages of a file are continued on, also of pages that no table has."""
-    step, total = max(_SCANNED // tree.page_bytes, 1), 0
-    for first in range(0, tree.count, step):
-        data = np.frombuffer(tree.read(step * tree.page_bytes, first * tree.page_bytes), np.uint8)
-        total += _continued(data, tree.page_bytes, tree.usable, _HEADER if first == 0 else 0)
-    return total
+class _Pages:
+    """Pages of an open database: the type of each, and how many pages its cells are continued on.
+
+    Nearly all are leaves, of which no more is needed: the file is read once, without Python for each page.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        stated = self.read(5, 16)
+        self.page_bytes = 1 << 16 if stated[:2] == b"\0\1" else int.from_bytes(stated[:2], "big")
+        usable = max(self.page_bytes - stated[4], _MIN_USABLE)
+        count = os.fstat(file.fileno()).st_size // max(self.page_bytes, 1)
+        self.kind, self.continued = np.zeros(count, np.uint8), np.zeros(count, np.int64)
+        step = max(_SCANNED // self.page_bytes, 1)
+        for first in range(0, count, step):
+            data = np.frombuffer(
+                self.read(step * self.page_bytes, first * self.page_bytes), np.uint8
+            )
+            part = slice(first, first + step)
+            header = 0 if first else _HEADER
+            _look_at(data, self.page_bytes, usable, header, self.kind[part], self.continued[part])
+
+    def read(self, count: int, at: int) -> bytes:
+        """Return bytes of the file."""
+        self._file.seek(at)
+        return self._file.read(count)
+
+    def below(self, page: int) -> Array:
+        """Pages that an interior page refers to, from 1 on."""
+        data = self.read(self.page_bytes, (page - 1) * self.page_bytes)
+        at = _HEADER if page == 1 else 0
+        cells = int.from_bytes(data[at + 3 : at + 5], "big")
+        begins = [
+            at + 8,
+            *(
+                int.from_bytes(data[cell : cell + 2], "big")
+                for cell in range(at + 12, min(at + 12 + 2 * cells, len(data)), 2)
+            ),
+        ]
+        children = [int.from_bytes(data[begin : begin + 4], "big") for begin in begins]
+        return np.array(children, np.int64)
 
 
 # cells of a page are no array, and there are as many as rows of the database
 @jit_in_place
-def _continued(data: Bytes, page_bytes: int, usable: int, header: int) -> int:
-    """Count pages that cells of whole pages are continued on, each as often as a cell refers to it.
+def _look_at(
+    data: Bytes, page_bytes: int, usable: int, header: int, kinds: Bytes, continued: Array
+) -> None:
+    """Set the types of whole pages, and count the pages that their cells are continued on, once for each that refers to one.
 
     Parameters
     ----------
@@ -77,12 +114,14 @@ def _continued(data: Bytes, page_bytes: int, usable: int, header: int) -> int:
         Bytes of a page, and those that are not reserved.
     header
         Bytes before the first page's own header.
+    kinds, continued
+        Where to write both of each page.
     """
-    total = 0
     for page in range(len(data) // page_bytes):
         start = page * page_bytes
         at = start + (header if page == 0 else 0)
         kind = data[at]
+        kinds[page] = kind
         if kind == _LEAF_TABLE:
             largest, cells, size_at = usable - 35, at + 8, 0
         elif kind == _LEAF_INDEX:
@@ -101,61 +140,47 @@ def _continued(data: Bytes, page_bytes: int, usable: int, header: int) -> int:
                 more = data[cell] & 128 > 0
                 cell += 1
             if size > largest:
-                total += size // (usable - 4)
-    return total
+                continued[page] += size // (usable - 4)
 
 
-class _Pages:
-    """Pages of an open database, and how many pages are visited below each.
+class _Visits:
+    """How many pages are visited to read all rows below a page.
 
     With `with_long_cells` these include the pages on which long cells are continued.
     """
 
-    def __init__(self, file: IO[bytes], *, with_long_cells: bool = False) -> None:
-        self._file = file
-        stated = self.read(5, 16)
-        self.page_bytes = 1 << 16 if stated[:2] == b"\0\1" else int.from_bytes(stated[:2], "big")
-        self.usable = max(self.page_bytes - stated[4], _MIN_USABLE)
-        self.count = os.fstat(file.fileno()).st_size // max(self.page_bytes, 1)
-        self._with_long_cells = with_long_cells
+    def __init__(self, pages: _Pages, *, with_long_cells: bool = False) -> None:
+        self._pages = pages
+        count = len(pages.kind)
+        # place 0 and the one behind the last stand for pages that the file lacks: nothing is below these
+        more = pages.continued if with_long_cells else np.zeros(count, np.int64)
+        self._own = 1 + np.concatenate([[0], more, [0]])
+        is_interior = np.isin(pages.kind, _INTERIOR)
+        self._is_interior = np.concatenate([[False], is_interior, [False]])
         self._visits: dict[tuple[int, int], int] = {}
         self._path: set[int] = set()
 
-    def read(self, count: int, at: int) -> bytes:
-        """Return bytes of the file."""
-        self._file.seek(at)
-        return self._file.read(count)
+    def below(self, roots: Iterable[int]) -> Iterator[int]:
+        """Visits below each of some first pages of tables."""
+        for root in roots:
+            yield self._sum(np.array([root], np.int64), 0)
 
-    def visits(self, page: int, depth: int) -> int:
-        """Pages that are visited to read all rows below a page, which is at a depth."""
-        if page in self._path or depth > _DEPTH:
+    def _sum(self, pages: Array, depth: int) -> int:
+        """Visits below pages, which are at a depth."""
+        if depth > _DEPTH:
             return 0  # SQLite ends with an error where a cycle is too deep
+        place = np.clip(pages, 0, len(self._own) - 1)
+        is_interior = self._is_interior[place]
+        total = int(self._own[place[~is_interior]].sum())
+        return total + sum(self._of_interior(page, depth) for page in place[is_interior].tolist())
+
+    def _of_interior(self, page: int, depth: int) -> int:
+        """Visits below an interior page."""
+        if page in self._path:
+            return 0
         at = page, depth  # what is below is counted up to a depth
         if at not in self._visits:
             self._path.add(page)
-            below = sum(self.visits(child, depth + 1) for child in self._below(page))
+            self._visits[at] = int(self._own[page]) + self._sum(self._pages.below(page), depth + 1)
             self._path.remove(page)
-            self._visits[at] = 1 + self._continued(page) + below
         return self._visits[at]
-
-    def _continued(self, page: int) -> int:
-        """Pages that cells of a page are continued on, if they count."""
-        if not self._with_long_cells or not 0 < page <= self.count:
-            return 0
-        data = np.frombuffer(self.read(self.page_bytes, (page - 1) * self.page_bytes), np.uint8)
-        return int(_continued(data, self.page_bytes, self.usable, _HEADER if page == 1 else 0))
-
-    def _below(self, page: int) -> Iterator[int]:
-        """Pages that a page refers to."""
-        if not 0 < page <= self.count:
-            return
-        start = (page - 1) * self.page_bytes
-        at = _HEADER if page == 1 else 0
-        if self.read(1, start + at) not in _INTERIOR:
-            return
-        data = self.read(self.page_bytes, start)
-        cells = int.from_bytes(data[at + 3 : at + 5], "big")
-        yield int.from_bytes(data[at + 8 : at + 12], "big")
-        for cell in range(at + 12, min(at + 12 + 2 * cells, len(data)), 2):
-            begin = int.from_bytes(data[cell : cell + 2], "big")
-            yield int.from_bytes(data[begin : begin + 4], "big")
