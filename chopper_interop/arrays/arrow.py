@@ -15,9 +15,21 @@ import numpy as np
 import pyarrow as pa
 
 try:
-    from pyarrow._compute import CastOptions, FilterOptions, TakeOptions, call_function
+    from pyarrow._compute import (
+        CastOptions,
+        FilterOptions,
+        MatchSubstringOptions,
+        TakeOptions,
+        call_function,
+    )
 except ImportError:  # where a version of pyarrow does not have them: its public place
-    from pyarrow.compute import CastOptions, FilterOptions, TakeOptions, call_function
+    from pyarrow.compute import (
+        CastOptions,
+        FilterOptions,
+        MatchSubstringOptions,
+        TakeOptions,
+        call_function,
+    )
 
 from chopper_interop.arrays import Array
 from chopper_interop.errors import READ_FEWER, TooLargeError
@@ -148,6 +160,11 @@ def fill_null(values: Column, value: str | bool) -> Column:  # noqa: FBT001 # as
     return call_function("coalesce", [values, scalar(value, values.type)])
 
 
+def matches(values: Column, pattern: str) -> Any:
+    """Return truth values: in which texts a part matches a regular expression of RE2."""
+    return call_function("match_substring_regex", [values], MatchSubstringOptions(pattern))
+
+
 def replace_column(table: pa.Table, name: str, values: Any) -> pa.Table:
     """Return a table with other values in one of its columns, whose type stays."""
     at = table.schema.get_field_index(name)
@@ -161,6 +178,11 @@ def take(table: Any, rows: Array) -> Any:
     if rows.dtype == np.bool_:
         return call_function("filter", [table, array(rows)], FilterOptions())
     return call_function("take", [table, array(rows)], TakeOptions())
+
+
+def take_known(values: Any, rows: Array) -> Any:
+    """Return values by their numbers; null where a number is below 0."""
+    return call_function("take", [values, negative_to_null(rows)], TakeOptions())
 
 
 def taken(column: Column, rows: Array) -> Any:
@@ -191,7 +213,7 @@ def texts(values: Iterable[str]) -> pa.StringArray:
 
 def texts_of(values: Iterable[str], numbers: Array) -> Any:
     """Return texts by their numbers; null where that is below 0."""
-    return call_function("take", [texts(values), negative_to_null(numbers)], TakeOptions())
+    return take_known(texts(values), numbers)
 
 
 def dictionary(codes: Array, values: Iterable[str], *, mask: Array | None = None) -> Any:

@@ -84,19 +84,17 @@ class _Pages:
         return self._file.read(count)
 
     def below(self, page: int) -> Array:
-        """Pages that an interior page refers to, from 1 on."""
-        data = self.read(self.page_bytes, (page - 1) * self.page_bytes)
+        """Pages that an interior page refers to, from 1 on; 0 for a cell that does not end in the page."""
+        data = np.frombuffer(self.read(self.page_bytes, (page - 1) * self.page_bytes), np.uint8)
         at = _HEADER if page == 1 else 0
-        cells = int.from_bytes(data[at + 3 : at + 5], "big")
-        begins = [
-            at + 8,
-            *(
-                int.from_bytes(data[cell : cell + 2], "big")
-                for cell in range(at + 12, min(at + 12 + 2 * cells, len(data)), 2)
-            ),
-        ]
-        children = [int.from_bytes(data[begin : begin + 4], "big") for begin in begins]
-        return np.array(children, np.int64)
+        cells = data[at + 12 :][: 2 * int.from_bytes(data[at + 3 : at + 5], "big")]
+        begins = cells[: len(cells) // 2 * 2].view(">u2")
+        begin = np.append(begins.astype(np.int64), at + 8)  # the last page stands in the header
+        inside = begin[begin <= len(data) - 4]
+        children = data[inside[:, None] + np.arange(4)].astype(np.int64) @ (
+            256 ** np.arange(4)[::-1]
+        )
+        return np.append(children, np.zeros(len(begin) - len(inside), np.int64))
 
 
 # cells of a page are no array, and there are as many as rows of the database

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop.io import inputs, sqlite_files
+from chopper_interop.io import inputs, memory, sqlite_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,7 +77,10 @@ class Adbc:
         if table.schema.types != [arrow_type(kind) for kind in columns.values()]:
             raise OSError("the first rows have cells of another type")  # the column took that type
         # in one piece: columns are asked for more than once
-        return table.slice(1).combine_chunks().rename_columns(list(columns))
+        whole = table.slice(1).combine_chunks().rename_columns(list(columns))
+        del table
+        memory.give_back(whole.nbytes)
+        return whole
 
     @contextmanager
     def _free_connection(self) -> Iterator[Any]:

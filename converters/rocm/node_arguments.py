@@ -15,13 +15,17 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from chopper_interop.arrays import Array, gather
+from chopper_interop.arrays import Array, Bytes, arrow, gather
 from chopper_interop.arrays.compiled import jit_in_place
+from chopper_interop.converters.rocm import json_texts
+from chopper_interop.converters.rocm.json_texts import TextBytes
 from chopper_interop.converters.rocm.tables import COLUMNS
 from chopper_interop.io import wire
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from chopper_interop.converters.rocm.rows import TableRows
 
 SHORTENED = Fault.loss(
@@ -44,6 +48,8 @@ _SHORT = 1000
 """Characters of a text that is cut (chosen: a message's)."""
 _KNOWN_COLUMNS = frozenset(COLUMNS.values())
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
+_IN_NO_NUMBER = "[!-,/:-~]"
+"""Characters of ASCII that no number has, nor white space around it."""
 _AGENTS = frozenset({"agent", "source_agent", "destination_agent"})
 
 
@@ -60,27 +66,37 @@ class _ArgumentColumn:
     known
         Whether the value is known, so that it is written.
     texts
-        JSON texts of values; none for numbers.
+        JSON texts of values; None for numbers.
     continues
         Whether it continues the list that the column before it began. Both are known in the same
         rows.
+    is_raw
+        Whether each row has a text of its own, equal ones or not.
     """
 
     before: bytes
     after: bytes
     value: Array
     known: Array
-    texts: tuple[bytes, ...] = ()
+    texts: TextBytes | None = None
     continues: bool = False
+    is_raw: bool = False
 
     def take(self, rows: Array) -> _ArgumentColumn:
         """Return the values of some rows."""
         return replace(self, value=self.value[rows], known=self.known[rows])
 
+    def with_distinct_texts(self) -> _ArgumentColumn:
+        """Return the column with each text once."""
+        if self.texts is None or not self.is_raw:
+            return self
+        coded = arrow.encoded(self.texts.column())
+        value, texts = arrow.to_numpy(coded).astype(np.int64), TextBytes.of_column(coded.dictionary)
+        return replace(self, value=value, texts=texts, is_raw=False)
+
     def shortened(self, rows: Array) -> _ArgumentColumn:
         """Return the column with long texts cut in some rows, but for the first row of each text."""
-        is_long = np.array([len(text) > _LONG for text in self.texts], bool)
-        if not is_long.any():
+        if self.texts is None or not (is_long := self.texts.lengths > _LONG).any():
             return self
         users = np.flatnonzero(self.known & is_long[np.where(self.known, self.value, 0)])
         _, first = np.unique(self.value[users], return_index=True)
@@ -88,8 +104,8 @@ class _ArgumentColumn:
         code = np.cumsum(is_long) - 1 + len(self.texts)
         value = self.value.copy()
         value[cut_rows] = code[value[cut_rows]]
-        cut = (_cut(text) for text, long in zip(self.texts, is_long, strict=True) if long)
-        return replace(self, value=value, texts=(*self.texts, *cut))
+        cut = TextBytes.of([_cut(self.texts[k]) for k in np.flatnonzero(is_long).tolist()])
+        return replace(self, value=value, texts=self.texts + cut)
 
 
 def encode_arguments(rows: TableRows, issues: IssueLog) -> tuple[Array, Array, Array]:
@@ -113,6 +129,8 @@ def encode_arguments(rows: TableRows, issues: IssueLog) -> tuple[Array, Array, A
         return np.empty(0, np.uint8), np.zeros(rows.count, np.int64), np.zeros(rows.count, np.int32)
     length = _lengths(columns, rows.count)
     is_long = length > _LONG
+    if is_long.any():
+        columns = [column.with_distinct_texts() for column in columns]
     cut = _over_budget(columns, length)
     if cut.any():
         columns = [column.shortened(cut) for column in columns]
@@ -127,7 +145,7 @@ def encode_arguments(rows: TableRows, issues: IssueLog) -> tuple[Array, Array, A
 
 def _lengths(columns: list[_ArgumentColumn], count: int) -> Array:
     """Bytes of each row's object (int64)."""
-    pool = _TextPool.from_columns(columns)
+    pool = _TextPool(columns)
     length = np.empty(count, np.int64)
     for start in range(0, count, _BLOCK_ROWS):
         value, known = _block(columns, start)
@@ -137,12 +155,13 @@ def _lengths(columns: list[_ArgumentColumn], count: int) -> Array:
 
 def _written(columns: list[_ArgumentColumn], length: Array) -> tuple[Array, Array]:
     """All objects one after the other, and the offset of each."""
-    pool = _TextPool.from_columns(columns)
+    pool = _TextPool(columns)
+    pool_text = pool.text()
     at = np.cumsum(length) - length
     text = np.empty(int(at[-1]) + int(length[-1]), np.uint8)
     for start in range(0, len(length), _BLOCK_ROWS):
         value, known = _block(columns, start)
-        _write(value, known, pool.spans, pool.firsts, pool.text, text[at[start] :])
+        _write(value, known, pool.spans, pool.firsts, pool_text, text[at[start] :])
     return text, at
 
 
@@ -161,7 +180,7 @@ def _distinct_rows(columns: list[_ArgumentColumn], is_long: Array) -> tuple[Arra
 
 def _over_budget(columns: list[_ArgumentColumn], length: Array) -> Array:
     """Mask of the long rows for which there is no room: objects of all rows may take a multiple of their texts."""
-    texts = sum(len(text) for column in columns for text in column.texts)
+    texts = sum(len(column.texts.data) for column in columns if column.texts is not None)
     is_long = length > _LONG
     return is_long & (np.cumsum(np.where(is_long, length, 0)) > _COPIES * texts + _ROOM)
 
@@ -186,11 +205,11 @@ def _argument_columns(rows: TableRows) -> Iterator[_ArgumentColumn]:
         if extra is not None:
             yield replace(extra, before=msgspec.json.encode(name) + b":")
     for key, ready in rows.raw.items():
-        number = {value: k for k, value in enumerate(dict.fromkeys(ready))}
-        value = np.array([number[value] for value in ready], np.int64)
-        has = np.array([bool(value) for value in ready])
+        texts = TextBytes.of_column(ready)
         before = msgspec.json.encode(key) + b":"
-        yield _ArgumentColumn(before, b"", value, has, tuple(number))
+        yield _ArgumentColumn(
+            before, b"", np.arange(len(texts)), texts.lengths > 0, texts, is_raw=True
+        )
 
 
 def _values(rows: TableRows, column: str) -> _ArgumentColumn | None:
@@ -198,19 +217,24 @@ def _values(rows: TableRows, column: str) -> _ArgumentColumn | None:
         return _ArgumentColumn(b"", b"", rows.number(column), rows.is_known(column))
     if column not in rows.texts:
         return None
-    codes, texts = rows.codes(column)
-    known = rows.per_text(column, bool, absent=False)
+    coded = rows.texts[column]
+    codes, texts = arrow.to_numpy(coded, -1), TextBytes.of_column(coded.dictionary)
+    known = np.append(texts.lengths > 0, False)[codes]
     as_number = column in _AGENTS or column not in _KNOWN_COLUMNS
-    encoded = [_json_text(text, as_number=as_number) for text in texts]
-    return _ArgumentColumn(b"", b"", np.maximum(codes, 0), known, tuple(encoded))
+    encoded = _with_numbers(texts, coded.dictionary) if as_number else json_texts.quoted(texts)
+    return _ArgumentColumn(b"", b"", np.maximum(codes, 0), known, encoded)
 
 
-def _json_text(text: str, *, as_number: bool) -> bytes:
-    """Encode a text as JSON; as a number if it is one and `as_number`."""
-    plain = text.strip()
-    if as_number and _NUMBER.fullmatch(plain):
-        return plain.encode()
-    return msgspec.json.encode(text)
+def _with_numbers(texts: TextBytes, column: pa.Array) -> TextBytes:
+    """Texts as JSON, those that are numbers as numbers."""
+    maybe = np.flatnonzero(~arrow.to_numpy(arrow.matches(column, _IN_NO_NUMBER)))
+    plain = [texts[k].decode().strip() for k in maybe.tolist()]
+    is_number = [_NUMBER.fullmatch(text) is not None for text in plain]
+    encoded = json_texts.quoted(texts)
+    numbers = TextBytes.of(
+        [t.encode() for t, number in zip(plain, is_number, strict=True) if number]
+    )
+    return encoded.with_replaced(maybe[is_number], numbers)
 
 
 def _cut(value: bytes) -> bytes:
@@ -227,37 +251,40 @@ def _block(columns: list[_ArgumentColumn], start: int) -> tuple[Array, Array]:
     return value.T, known.T
 
 
-@dataclass(frozen=True)
 class _TextPool:
-    """All text that is not a number, in one buffer.
+    """All text that is not a number, as if in one buffer.
 
     Parameters
     ----------
-    text
-        The buffer.
+    columns
+        The columns.
+
+    Attributes
+    ----------
     spans
-        Begin and end of texts in it: for each column the text before its value, the text after
+        Begin and end of texts in the buffer: for each column the text before its value, the text after
         it, and then the texts of its values.
     firsts
         For each column: the first of its rows in `spans`, the number of its values' texts (0 for
         numbers), and whether it continues a list.
     """
 
-    text: Array
-    spans: Array
-    firsts: Array
+    def __init__(self, columns: list[_ArgumentColumn]) -> None:
+        self._parts = [
+            part
+            for column in columns
+            for part in (TextBytes.of([column.before, column.after]), column.texts)
+            if part is not None
+        ]
+        counts = [0 if column.texts is None else len(column.texts) for column in columns]
+        rows = np.cumsum([0, *(2 + count for count in counts)])[:-1]
+        self.firsts = np.stack([rows, counts, [column.continues for column in columns]], axis=1)
+        bounds = np.cumsum(np.concatenate([[0], *(part.lengths for part in self._parts)]))
+        self.spans = np.stack([bounds[:-1], bounds[1:]], axis=1)
 
-    @classmethod
-    def from_columns(cls, columns: list[_ArgumentColumn]) -> _TextPool:
-        texts: list[bytes] = []
-        firsts = []
-        for column in columns:
-            firsts.append((len(texts), len(column.texts), int(column.continues)))
-            texts += [column.before, column.after, *column.texts]
-        bounds = np.concatenate([[0], np.cumsum([len(t) for t in texts])])
-        spans = np.stack([bounds[:-1], bounds[1:]], axis=1).astype(np.int64)
-        text = np.frombuffer(bytearray(b"".join(texts) or b"\0"), np.uint8)
-        return cls(text, np.ascontiguousarray(spans), np.array(firsts, np.int64))
+    def text(self) -> Bytes:
+        """The buffer."""
+        return np.concatenate([*(part.data for part in self._parts), np.zeros(1, np.uint8)])
 
 
 @jit_in_place

@@ -37,6 +37,8 @@ OTHER_RECORD = Fault.info(
 )
 
 _GRAPH = "graph launch"
+_MATCHED = ("correlation", "dispatch", "start")
+"""Columns of numbers by which calls and counters are matched with GPU work, besides its name."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class AddedNodes:
     Parameters
     ----------
     rows
-        The rows.
+        The rows, of which only the columns are kept by which calls and counters are matched.
     node, process, kind
         Node, process and kind of each.
     """
@@ -109,7 +111,9 @@ class NodeAdder:
             args=(self.builder.text(text) + at, length),
             **_byte_column(rows),
         )
-        added = AddedNodes(rows, np.arange(first, first + rows.count), process, kind)
+        added = AddedNodes(
+            rows.only(_MATCHED, ("name",)), np.arange(first, first + rows.count), process, kind
+        )
         self.added.append(added)
         return added
 

@@ -19,6 +19,7 @@ from chopper_interop.converters.rocm.lanes import LaneAdder
 from chopper_interop.converters.rocm.nodes import NodeAdder, link_launches
 from chopper_interop.converters.rocm.tables import COPIES, KERNELS
 from chopper_interop.converters.rocm.unlaunched_work import count_unlaunched_work
+from chopper_interop.io import memory
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.meta import BOOTTIME, Meta, Source
 from chopper_interop.trace import Trace
@@ -154,18 +155,23 @@ def attribute(
 
 
 def build_trace(recording: RocmRecording, issues: IssueLog) -> Trace:
-    """Build the trace: counters after the kernels that they are added to, and edges at the end."""
+    """Build the trace: counters after the kernels that they are added to, and edges at the end.
+
+    The recording has no tables any more afterwards: all of them take as much memory as the trace.
+    """
     builder = TraceBuilder(_meta(recording))
+    size = sum(path.stat().st_size for path in recording.paths)
     rank = recording.owners.rank
-    work = [t for t in recording.tables if t[0].form in (KERNELS, COPIES)]
-    work += [(c.dispatches, c.process, c.device) for c in recording.counts]
-    lanes = LaneAdder(builder, [(rank[p].astype(np.int64), d, rows) for rows, p, d in work])
+    lanes = LaneAdder(builder, _work(recording))
     nodes = NodeAdder(builder, lanes, rank, issues)
-    for rows, process, device in recording.tables:
-        nodes.add(rows, process, device)
+    while recording.tables:
+        nodes.add(*recording.tables.pop(0))
+        memory.give_back(size)
     for counters in recording.counts:
         add_counters(nodes, counters)
     link_launches(nodes)
+    nodes.added.clear()
+    memory.give_back(size)
     for sampled in recording.samples:
         series = [
             builder.series(int(rank[process]), name, unit, recording.format, device=device)
@@ -174,11 +180,19 @@ def build_trace(recording: RocmRecording, issues: IssueLog) -> Trace:
         builder.samples(
             np.array(series, np.int32)[sampled.series_of_sample], sampled.ts, sampled.value
         )
-    trace = builder.finish()
+    trace = builder.finish(keep=False)
     sanity_checks.check(trace, issues)
     count_unlaunched_work(trace, issues)
     source = replace(trace.meta.sources[0], nodes=trace.nodes.num_rows)
     return trace.with_meta(issues=tuple(issues), sources=(source,))
+
+
+def _work(recording: RocmRecording) -> list[tuple[Array, Array, TableRows]]:
+    """Rank, device and rows of each table of kernels and copies."""
+    work = [t for t in recording.tables if t[0].form in (KERNELS, COPIES)]
+    work += [(c.dispatches, c.process, c.device) for c in recording.counts]
+    rank = recording.owners.rank
+    return [(rank[process].astype(np.int64), device, rows) for rows, process, device in work]
 
 
 def _meta(recording: RocmRecording) -> Meta:

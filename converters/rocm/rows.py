@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,7 @@ class TableRows:
     counters
         Values by counter (float64), for tables with one column for each counter.
     raw
-        Columns of ready JSON values (lists of bytes, empty where there is none) by key.
+        Columns of ready JSON values by key: Arrow arrays of bytes, null or empty where there is none.
     where
         Name of the source in examples.
     """
@@ -49,7 +49,7 @@ class TableRows:
     texts: dict[str, pa.DictionaryArray] = field(default_factory=dict)
     values: Array = field(default_factory=lambda: np.empty(0))
     counters: dict[str, Array] = field(default_factory=dict)
-    raw: dict[str, list[bytes]] = field(default_factory=dict)
+    raw: dict[str, pa.Array] = field(default_factory=dict)
     where: str = ""
 
     def number(self, name: str, default: int = -1) -> Array:
@@ -101,12 +101,24 @@ class TableRows:
             texts={name: arrow.take(column, rows) for name, column in self.texts.items()},
             values=self.values[rows] if len(self.values) else self.values,
             counters={name: column[rows] for name, column in self.counters.items()},
-            raw={key: [column[i] for i in rows.tolist()] for key, column in self.raw.items()},
+            raw={key: arrow.take(column, rows) for key, column in self.raw.items()},
         )
 
     def select(self, mask: Array) -> TableRows:
         """Return the rows that are marked."""
         return self.take(np.flatnonzero(mask))
+
+    def only(self, numbers: Iterable[str], texts: Iterable[str]) -> TableRows:
+        """Return the rows with only these columns, of those that they have."""
+        kept = self.numbers.keys() & set(numbers)
+        return TableRows(
+            self.form,
+            self.count,
+            {name: self.numbers[name] for name in kept},
+            {name: mask for name, mask in self.known.items() if name in kept},
+            {name: self.texts[name] for name in texts if name in self.texts},
+            where=self.where,
+        )
 
     def with_numbers(self, **columns: Array) -> TableRows:
         """Return the rows with columns of integers set that are known in all rows."""

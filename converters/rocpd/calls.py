@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import Array
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.arrays.arrow import dictionary
 from chopper_interop.converters.rocm import tables
 from chopper_interop.converters.rocm.database_parts import Columns, Lookup, first_of
+from chopper_interop.converters.rocm.json_texts import TextBytes
 from chopper_interop.converters.rocpd.columns import READ
 from chopper_interop.converters.rocpd.event_tables import EventTable, EventTableBuilder, values_at
-from chopper_interop.converters.rocpd.events import arguments, document, message_in
+from chopper_interop.converters.rocpd.events import arguments
 from chopper_interop.converters.rocpd.names import domain_of
 
 if TYPE_CHECKING:
@@ -82,29 +83,28 @@ class Calls:
         """Calls, markers by their messages, with all other recorded values."""
         event = self.builder.events.event_rows(rows)
         domain, domains = self.builder.events.category(event)
-        data, texts = self.builder.events.extdata(event)
-        self.builder.note_unreadable(texts, np.bincount(data[data >= 0], minlength=len(texts)))
+        data, further = self.builder.events.extdata(event)
+        self.builder.note_bad(np.count_nonzero(np.append(further.is_bad, False)[data]))
         plain = [domain_of(text) for text in domains]
         marks = np.array([*(text.startswith(_MARKERS) for text in plain), False])[domain]
-        messages = [message_in(text) for text in texts]
-        message = np.where(np.array([*(bool(m) for m in messages), False])[data] & marks, data, -1)
+        is_message = np.array([*(bool(m) for m in further.messages), False])
+        message = np.where(is_message[data] & marks, data, -1)
         columns = {"domain": dictionary(domain, plain), "name": name}
         if (message >= 0).any():
-            columns["name"] = first_of(dictionary(message, messages), name)
+            columns["name"] = first_of(dictionary(message, further.messages), name)
         raw = self._arguments(rows)
-        rest = [b"" if document(t).keys() <= {"message"} else t.encode() for t in texts]
-        if any(rest):
-            raw["extdata"] = [rest[i] if i >= 0 else b"" for i in data.tolist()]
+        if any(further.rest):
+            rest = TextBytes.of(further.rest).column()
+            raw["extdata"] = arrow.take_known(rest, data)
         table = self.builder.table(tables.CALLS, rows, numbers, known, columns, raw)
         return table if pid is None else EventTable(table.rows, pid, table.ids, table.events)
 
-    def _arguments(self, columns: Columns) -> dict[str, list[bytes]]:
+    def _arguments(self, columns: Columns) -> dict[str, pa.Array]:
         lookup, objects = self._args
         if not len(objects):
             return {}
         row = lookup.rows(columns.number("event_id"), columns.known("event_id"))
-        texts = [*(text.encode() for text in objects.to_pylist()), b""]  # the last is of row -1
-        return {"args": [texts[r] for r in row.tolist()]}
+        return {"args": arrow.take_known(objects, row)}
 
     @cached_property
     def _args(self) -> tuple[Lookup, pa.Array]:

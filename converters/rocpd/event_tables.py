@@ -99,9 +99,12 @@ class EventTableBuilder:
 
     def note_unreadable(self, texts: list[str], count: Array | None = None) -> None:
         """Count further data that are no JSON object, of each as often as it is there."""
-        bad = [i for i, text in enumerate(texts) if is_unreadable(text)]
-        total = len(bad) if count is None else int(count[bad].sum())
-        self.issues.add(BAD_EXTDATA, total, self.part.where)
+        bad = np.array([is_unreadable(text) for text in texts], bool)
+        self.note_bad(int(np.sum(bad if count is None else count[bad])))
+
+    def note_bad(self, count: int) -> None:
+        """Count further data that are no JSON object."""
+        self.issues.add(BAD_EXTDATA, count, self.part.where)
 
     def take(
         self, columns: Columns, column: str, numbers: dict[str, Array], known: dict[str, Array]
@@ -138,11 +141,12 @@ class EventTableBuilder:
         numbers: dict[str, Array],
         known: dict[str, Array],
         texts: dict[str, pa.DictionaryArray],
-        raw: dict[str, list[bytes]] | None = None,
+        raw: dict[str, pa.Array] | None = None,
     ) -> EventTable:
         """A table of what was taken over; rows without a name are called as it, and counted."""
         if "name" in texts:
             texts["name"] = named(texts["name"], form.name, self.issues, self.part.where)
+        known = {name: mask for name, mask in known.items() if not mask.all()}
         rows = TableRows(
             form, columns.count, numbers, known, texts, raw=raw or {}, where=self.part.where
         )

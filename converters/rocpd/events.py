@@ -6,15 +6,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from chopper_interop.arrays import Array, arrow
+from chopper_interop.converters.rocm import json_texts
 from chopper_interop.converters.rocm.database_parts import Columns, DatabasePart, Lookup
 from chopper_interop.converters.rocpd.columns import READ
 from chopper_interop.io.sqlite import INTEGER, TEXT
@@ -33,7 +34,6 @@ BAD_EXTDATA = Fault.loss(
 )
 
 _LARGE = pa.large_string()
-_TO_ESCAPE = r'["\\\x00-\x1f]'
 
 
 class PartEvents:
@@ -77,17 +77,17 @@ class PartEvents:
         column = self.part.strings.column(ids, known)
         return arrow.to_numpy(column, -1).astype(np.int64), column.dictionary.to_pylist()
 
-    def extdata(self, event: Array) -> tuple[Array, list[str]]:
-        """Further data of each event, as JSON: codes (-1 if there is none) and texts."""
-        lookup, codes, texts = self._extdata
+    def extdata(self, event: Array) -> tuple[Array, FurtherData]:
+        """Further data of each event: codes (-1 if there is none), and what they stand for."""
+        lookup, codes, data = self._extdata
         if not len(codes):
-            return np.full(len(event), -1, np.int64), []
+            return np.full(len(event), -1, np.int64), data
         ids = self._columns.number("id")[event]
         row = lookup.rows(ids, event >= 0)
-        return np.where(row >= 0, codes[row], -1), texts
+        return np.where(row >= 0, codes[row], -1), data
 
     @cached_property
-    def _extdata(self) -> tuple[Lookup, Array, list[str]]:
+    def _extdata(self) -> tuple[Lookup, Array, FurtherData]:
         """Additional data of events, where there are any: most have ``{}``."""
         has = self.part.has("event", "extdata")
         columns = {"id": INTEGER, "extdata": TEXT}
@@ -95,15 +95,40 @@ class PartEvents:
             "event", columns, "extdata NOT IN ('{}', '', 'null')" if has else "0"
         )
         column = table.encoded("extdata")
-        texts = [text or "" for text in column.dictionary.to_pylist()]
         codes = arrow.to_numpy(column, -1).astype(np.int64)
-        return Lookup(table.number("id")), codes, texts
+        return Lookup(table.number("id")), codes, FurtherData.of(column.dictionary.to_pylist())
 
 
-def message_in(text: str) -> str:
-    """The message of a marker in further data; empty if there is none."""
-    message = document(text).get("message")
-    return message if isinstance(message, str) else ""
+@dataclass(frozen=True)
+class FurtherData:
+    """What further data of events say, each of them decoded once.
+
+    Parameters
+    ----------
+    messages
+        The message of a marker; empty if there is none.
+    rest
+        The text, where it has more than a message; else empty.
+    is_bad
+        Mask of those that are no JSON object.
+    """
+
+    messages: list[str]
+    rest: list[bytes]
+    is_bad: Array
+
+    @classmethod
+    def of(cls, texts: list[str]) -> FurtherData:
+        """What texts say."""
+        messages, rest, is_bad = [], [], np.zeros(len(texts), bool)
+        for k, text in enumerate(texts):
+            decoded = _decoded(text)
+            members = decoded if isinstance(decoded, dict) else {}
+            message = members.get("message")
+            messages.append(message if isinstance(message, str) else "")
+            rest.append(b"" if members.keys() <= {"message"} else text.encode())
+            is_bad[k] = bool(text.strip()) and not isinstance(decoded, dict | None)
+        return cls(messages, rest, is_bad)
 
 
 def document(text: str) -> dict[str, Any]:
@@ -128,23 +153,26 @@ def _decoded(text: str) -> Any:
 def arguments(part: DatabasePart) -> tuple[Lookup, pa.Array]:
     """Arguments of calls: rows by event id, and for each a JSON object of names and values."""
     rows = part.read("arg", {"event_id": INTEGER, "position": INTEGER, "name": TEXT, "value": TEXT})
-    event = rows.number("event_id")
-    order = np.lexsort((rows.number("position"), event))
-    table = _with_large_texts(rows.table)
-    table = arrow.take(table, order[rows.known("event_id")[order]])
+    table = _of_events_in_order(rows)
     if not table.num_rows:
-        return Lookup(np.empty(0, np.int64)), pa.nulls(0, pa.string())
+        return Lookup(np.empty(0, np.int64)), pa.nulls(0, pa.large_binary())
     event = arrow.to_numpy(table["event_id"])
-    name = _quoted(arrow.single_chunk(table["name"]))
-    value = _quoted(arrow.single_chunk(table["value"]))
-    pairs = pc.binary_join_element_wise(name, value, arrow.scalar(":", _LARGE))
     first = np.flatnonzero(np.append(True, event[1:] != event[:-1]))
-    offsets = arrow.array(np.append(first, len(event)))
-    lists = pa.LargeListArray.from_arrays(offsets, pairs)
-    joined = pc.binary_join(lists, arrow.scalar(",", _LARGE))
-    begin, end, separator = (arrow.scalar(text, _LARGE) for text in ("{", "}", ""))
-    objects = pc.binary_join_element_wise(begin, joined, end, separator)
-    return Lookup(event[first]), objects
+    name, value = (_quoted(table[column]) for column in ("name", "value"))
+    made = json_texts.objects(name, value, np.append(first, len(event)))
+    return Lookup(event[first]), made.column()
+
+
+def _of_events_in_order(rows: Columns) -> pa.Table:
+    """Arguments that name an event, in order of event and position, as tools write them."""
+    event, position = rows.number("event_id"), rows.number("position")
+    step = np.diff(event)
+    in_order = not np.any((step < 0) | ((step == 0) & (np.diff(position) < 0)))
+    known = rows.known("event_id")
+    if in_order and known.all():
+        return rows.table
+    order = np.lexsort((position, event))
+    return arrow.take(_with_large_texts(rows.table), order[known[order]])
 
 
 def _with_large_texts(rows: pa.Table) -> pa.Table:
@@ -153,13 +181,7 @@ def _with_large_texts(rows: pa.Table) -> pa.Table:
     return rows.cast(pa.schema(list(zip(rows.schema.names, kinds, strict=True))))
 
 
-def _quoted(texts: pa.Array) -> pa.Array:
+def _quoted(column: pa.ChunkedArray) -> json_texts.TextBytes:
     """Texts as JSON; unknown ones as null."""
-    odd = arrow.fill_null(pc.match_substring_regex(texts, _TO_ESCAPE), value=False)
-    quote = arrow.scalar('"', _LARGE)
-    quoted = pc.binary_join_element_wise(quote, texts, quote, arrow.scalar("", _LARGE))
-    rows = np.flatnonzero(arrow.to_numpy(odd))
-    if rows.size:
-        escaped = [msgspec.json.encode(texts[i].as_py()).decode() for i in rows.tolist()]
-        quoted = pc.replace_with_mask(quoted, odd, arrow.texts(escaped).cast(_LARGE))
-    return arrow.fill_null(quoted, "null")
+    texts = arrow.single_chunk(column)
+    return json_texts.quoted(json_texts.TextBytes.of_column(texts), arrow.is_valid(texts))

@@ -36,6 +36,7 @@ from chopper_interop.converters.rocpd.event_tables import EventTable, EventTable
 from chopper_interop.converters.rocpd.events import document
 from chopper_interop.converters.rocpd.rows import PartTables
 from chopper_interop.errors import ReadError
+from chopper_interop.io import inputs, memory
 from chopper_interop.io.sqlite import INTEGER, TEXT, Database
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.meta import REALTIME
@@ -70,14 +71,19 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     """
     (path,) = paths
     issues = IssueLog(str(path))
+    size = inputs.size(path)
     with Database(path, issues) as base:
         parts = parts_of(base, path.name)
         if not parts:
             raise ReadError("it has none of the tables of a rocpd database", path=path)
         for part in parts[:1]:  # of many parts none is large
             part.ahead(READ)
+        # what is read of all tables is dropped before nodes are made of the columns that are needed
         contents = [_Contents(part, place, issues) for place, part in enumerate(parts)]
-        trace = build_trace(_recording(path, contents, rank, issues), issues)
+        recording = _recording(path, contents, rank, issues)
+        del contents
+        memory.give_back(size)
+        trace = build_trace(recording, issues)
     if trace.nodes.num_rows and trace.meta.origin_ns >= _UNIX_NS:
         return trace.with_meta(clock=REALTIME)
     return trace

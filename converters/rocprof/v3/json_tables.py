@@ -13,6 +13,7 @@ from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.arrow import dictionary
 from chopper_interop.converters.rocm import tables
 from chopper_interop.converters.rocm.agents import UNKNOWN, is_garbled
+from chopper_interop.converters.rocm.json_texts import TextBytes
 from chopper_interop.converters.rocm.rows import TableRows, interned
 from chopper_interop.converters.rocprof.v3 import json_records as records
 from chopper_interop.issues import Fault, IssueLog
@@ -166,10 +167,10 @@ class RecordTables:
             "end": _integers([r.end_timestamp for r in items]),
         }
         texts = self._texts(name, items)
-        raw: dict[str, list[bytes]] = {}
+        raw: dict[str, pa.Array] = {}
         if form is tables.CALLS:
             raw = {
-                key: [bytes(getattr(r, key)) for r in items]
+                key: TextBytes.of([bytes(getattr(r, key)) for r in items]).column()
                 for key in ("args", "retval")
                 if any(getattr(r, key) for r in items)
             }
@@ -195,7 +196,7 @@ class RecordTables:
             "start": _integers(start),
             "end": _integers([r.end_timestamp or s for r, s in zip(items, start, strict=True)]),
         }
-        text = [bytes(r) for r in _RAW.decode(raw)]
+        text = TextBytes.of([bytes(r) for r in _RAW.decode(raw)]).column()
         return TableRows(
             tables.OTHERS, len(items), numbers, texts=texts, raw={"record": text}, where=self.where
         )
