@@ -165,6 +165,16 @@ def matches(values: Column, pattern: str) -> Any:
     return call_function("match_substring_regex", [values], MatchSubstringOptions(pattern))
 
 
+def text_lengths(values: Column) -> Array:
+    """Return the bytes of texts; 0 for null."""
+    return to_numpy(call_function("binary_length", [values]), 0)
+
+
+def find(values: Column, pattern: str) -> Any:
+    """Return the byte of each text at which a regular expression of RE2 matches first; -1 if nowhere."""
+    return call_function("find_substring_regex", [values], MatchSubstringOptions(pattern))
+
+
 def replace_column(table: pa.Table, name: str, values: Any) -> pa.Table:
     """Return a table with other values in one of its columns, whose type stays."""
     at = table.schema.get_field_index(name)
@@ -228,6 +238,14 @@ def dictionary(codes: Array, values: Iterable[str], *, mask: Array | None = None
         codes = np.array([number[text] for text in values])[codes]
     codes = np.ascontiguousarray(codes, np.int32)
     return pa.DictionaryArray.from_arrays(array(codes, mask=mask), texts(number))
+
+
+def coded(codes: Array, values: pa.Array) -> Any:
+    """Return texts of an Arrow array that codes number as a dictionary array, as `dictionary` does; null is an empty text."""
+    distinct = encoded(fill_null(values, "") if values.null_count else values)
+    if len(distinct.dictionary) < len(values):
+        codes = np.where(codes < 0, -1, to_numpy(distinct.indices)[codes]) if len(values) else codes
+    return pa.DictionaryArray.from_arrays(negative_to_null(codes, pa.int32()), distinct.dictionary)
 
 
 def lists(values: Sequence[Array], declared: pa.DataType) -> pa.ListArray:

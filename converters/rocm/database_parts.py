@@ -85,14 +85,10 @@ class Strings:
         """The text of each id, null where there is none."""
         encoded = arrow.array(ids, mask=~known).dictionary_encode()
         distinct = arrow.to_numpy(encoded.dictionary)
-        rows = self._lookup.rows(distinct)
-        some = len(rows) and len(self._texts)
-        texts = (
-            arrow.take(self._texts, np.maximum(rows, 0)).to_pylist() if some else [None] * len(rows)
-        )
-        has = np.array([*(r >= 0 and t is not None for r, t in zip(rows, texts)), False])  # noqa: B905
+        texts = arrow.take_known(self._texts, self._lookup.rows(distinct))
+        has = np.append(arrow.is_valid(texts), False)
         codes = arrow.to_numpy(encoded, -1).astype(np.int64)
-        return dictionary(np.where(has[codes], codes, -1), [text or "" for text in texts])
+        return arrow.coded(np.where(has[codes], codes, -1), texts)
 
 
 @dataclass(frozen=True)
@@ -245,13 +241,13 @@ class DatabasePart(DatabaseTables):
 
 def first_of(column: pa.DictionaryArray, other: pa.DictionaryArray) -> pa.DictionaryArray:
     """Texts of a column, and of the other one where it has none."""
-    codes, texts = arrow.to_numpy(column, -1).astype(np.int64), column.dictionary.to_pylist()
-    has = np.array([*(bool(text) for text in texts), False])[codes]
+    codes, texts = arrow.to_numpy(column, -1).astype(np.int64), column.dictionary
+    has = np.append(arrow.text_lengths(texts) > 0, False)[codes]
     if has.all() and len(codes):
         return column
     more = arrow.to_numpy(other, -1).astype(np.int64)
     code = np.where(has, codes, np.where(more >= 0, more + len(texts), -1))
-    return dictionary(code, [text or "" for text in (*texts, *other.dictionary.to_pylist())])
+    return arrow.coded(code, pa.concat_arrays([texts, other.dictionary]))
 
 
 def named(

@@ -81,12 +81,14 @@ class TextBytes:
         """Bytes of each."""
         return np.diff(self.bounds)
 
-    def column(self) -> pa.Array:
-        """The texts as an Arrow array of ``large_binary``."""
+    def column(self, kind: pa.DataType | None = None) -> pa.Array:
+        """The texts as an Arrow array, of ``large_binary`` if not of another type; not copied but for their bounds."""
         import pyarrow as pa
 
-        buffers = [None, pa.py_buffer(self.bounds), pa.py_buffer(self.data)]
-        return pa.Array.from_buffers(pa.large_binary(), len(self), buffers)
+        kind = pa.large_binary() if kind is None else kind
+        bounds = self.bounds.astype(np.int64 if str(kind).startswith("large") else np.int32)
+        buffers = [None, pa.py_buffer(bounds), pa.py_buffer(self.data)]
+        return pa.Array.from_buffers(kind, len(self), buffers)
 
 
 def quoted(texts: TextBytes, known: Array | None = None) -> TextBytes:

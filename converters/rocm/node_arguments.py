@@ -214,7 +214,8 @@ def _argument_columns(rows: TableRows) -> Iterator[_ArgumentColumn]:
 
 def _values(rows: TableRows, column: str) -> _ArgumentColumn | None:
     if column in rows.numbers:
-        return _ArgumentColumn(b"", b"", rows.number(column), rows.is_known(column))
+        # as they are, also where unknown: those are not looked at
+        return _ArgumentColumn(b"", b"", rows.numbers[column], rows.is_known(column))
     if column not in rows.texts:
         return None
     coded = rows.texts[column]

@@ -94,10 +94,23 @@ def launches(tables: RpdTables, calls: Columns, operations: Columns) -> Launches
 
 @dataclass(frozen=True)
 class Details:
-    """Details of calls in separate tables: numbers and texts by name, and masks of known ones."""
+    """Details of calls in a table of their own.
 
-    numbers: dict[str, Array]
-    known: dict[str, Array]
+    Parameters
+    ----------
+    table
+        The table.
+    row
+        Row of each call in it; -1 if it has none.
+    names
+        Columns of numbers, and what they are called here.
+    texts
+        Columns of texts, by what they are called here.
+    """
+
+    table: Columns
+    row: Array
+    names: Mapping[str, str]
     texts: dict[str, pa.DictionaryArray]
 
     @classmethod
@@ -107,22 +120,14 @@ class Details:
         numbers |= dict.fromkeys((*_SHAPE, "kernelName_id"), INTEGER)
         table = tables.read("rocpd_kernelapi", {**numbers, "stream": TEXT})
         row = Lookup(table.number("api_ptr_id")).rows(calls.number("id"))
-        made = cls._taken(
-            table,
-            row,
-            {
-                **{c: f"{c[:-1]}_{c[-1].lower()}" for c in _SHAPE},
-                "groupSegmentSize": "group_segment",
-                "privateSegmentSize": "scratch",
-            },
-        )
         ids, known = (
             _values_at(c, row)
             for c in (table.number("kernelName_id"), table.known("kernelName_id"))
         )
-        made.texts["kernel"] = strings.column(ids, known.astype(bool) & (row >= 0))
-        made.texts["stream"] = _texts(table, row, "stream")
-        return made
+        texts = {"kernel": strings.column(ids, known.astype(bool) & (row >= 0))}
+        names = {c: f"{c[:-1]}_{c[-1].lower()}" for c in _SHAPE}
+        names |= {"groupSegmentSize": "group_segment", "privateSegmentSize": "scratch"}
+        return cls(table, row, names, texts | {"stream": _texts(table, row, "stream")})
 
     @classmethod
     def of_copies(cls, tables: RpdTables, calls: Columns) -> Details:
@@ -130,17 +135,17 @@ class Details:
         columns = dict.fromkeys(("api_ptr_id", "size", "kind"), INTEGER)
         table = tables.read("rocpd_copyapi", {**columns, "stream": TEXT})
         row = Lookup(table.number("api_ptr_id")).rows(calls.number("id"))
-        made = cls._taken(table, row, {"size": "size", "kind": "copy_kind"})
-        made.texts["stream"] = _texts(table, row, "stream")
-        return made
+        names = {"size": "size", "kind": "copy_kind"}
+        return cls(table, row, names, {"stream": _texts(table, row, "stream")})
 
-    @classmethod
-    def _taken(cls, columns: Columns, row: Array, names: Mapping[str, str]) -> Details:
-        numbers = {name: _values_at(columns.number(c, 0), row) for c, name in names.items()}
-        known = {
-            n: _values_at(columns.known(c), row).astype(bool) & (row >= 0) for c, n in names.items()
-        }
-        return cls(numbers, known, {})
+    def add_to(
+        self, numbers: dict[str, Array], known: dict[str, Array], calls: Array | None = None
+    ) -> None:
+        """Add the columns of numbers, and where they are known, of all calls or of those of some rows."""
+        row = self.row if calls is None else self.row[calls]
+        for column, name in self.names.items():
+            numbers[name] = _values_at(self.table.number(column, 0), row)
+            known[name] = _values_at(self.table.known(column), row).astype(bool) & (row >= 0)
 
 
 def _values_at(values: Array, row: Array) -> Array:

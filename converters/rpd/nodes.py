@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.arrow import dictionary
@@ -14,6 +15,7 @@ from chopper_interop.build import TraceBuilder
 from chopper_interop.converters.rocm import database_parts, node_arguments, row_checks
 from chopper_interop.converters.rocm.dispatch_counters import COUNTER_ROW
 from chopper_interop.converters.rocm.file_names import path_info
+from chopper_interop.converters.rocm.json_texts import TextBytes
 from chopper_interop.converters.rocm.lanes import LaneAdder, LaneKeys, lanes_of_kind
 from chopper_interop.converters.rocm.nodes import NEGATIVE, NO_END, NO_TIME
 from chopper_interop.converters.rocm.rows import TableRows
@@ -22,14 +24,11 @@ from chopper_interop.converters.rpd import tables as rpd_tables
 from chopper_interop.converters.rpd.monitor import add_monitors
 from chopper_interop.converters.rpd.ranks import ranks_of
 from chopper_interop.edges.communication import communicates
+from chopper_interop.io import inputs, memory
 from chopper_interop.io.sqlite import INTEGER, REAL
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import Device
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 DEPENDENCY_LOST = Fault.loss(
     "dependency-without-ends",
@@ -61,6 +60,7 @@ class DatabaseNodes:
     events: int = 0
 
     def __post_init__(self) -> None:
+        self.size = inputs.size(self.path)
         self.builder = TraceBuilder()
         self.lanes = LaneAdder(self.builder, ())
         self.strings = self.tables.strings_of("rocpd_string")
@@ -113,7 +113,7 @@ class DatabaseNodes:
         numbers: dict[str, Array] = {}
         known: dict[str, Array] = {}
         for detail in details:
-            numbers, known = {**numbers, **detail.numbers}, {**known, **detail.known}
+            detail.add_to(numbers, known)
             stream = texts.get("stream")
             texts |= detail.texts
             if stream is not None:
@@ -132,7 +132,10 @@ class DatabaseNodes:
         correlation = np.where(has_work, columns.number("id"), -1)
         no_device = np.full(columns.count, -1)
         place = lanes_of_kind(rank, no_device, LaneKind.THREAD, np.maximum(thread, 0))
-        return self._nodes(columns, rows, kind, shown, place, correlation)
+        node = self._nodes(columns, rows, kind, shown, place, correlation)
+        del rows, texts, numbers, known
+        memory.give_back(self.size)
+        return node
 
     def _add_operations(self) -> Array:
         """Add what ran on GPUs; node of each row."""
@@ -182,16 +185,16 @@ class DatabaseNodes:
             id(kernel): alone & np.isin(kind, (int(Kind.KERNEL), int(Kind.COMM))),
             id(copy): alone & np.isin(kind, (int(Kind.MEMCPY), int(Kind.MEMSET))),
         }
-        is_shared_copy = (call >= 0) & ~alone & copy.known["size"][at] & (kind == int(Kind.MEMCPY))
-        self.issues.add(SHARED_SIZE, np.count_nonzero(is_shared_copy), self.path.name)
-        numbers, known = {}, {}
+        numbers: dict[str, Array] = {}
+        known: dict[str, Array] = {}
         for details in (kernel, copy):
-            for name, column in details.numbers.items():
-                if name != "copy_kind":
-                    numbers[name], known[name] = (
-                        column[at],
-                        details.known[name][at] & fits[id(details)],
-                    )
+            details.add_to(numbers, known, at)
+        is_shared_copy = (call >= 0) & ~alone & known["size"] & (kind == int(Kind.MEMCPY))
+        self.issues.add(SHARED_SIZE, np.count_nonzero(is_shared_copy), self.path.name)
+        for details in (kernel, copy):
+            for name in details.names.values():
+                known[name] &= fits[id(details)]
+        del numbers["copy_kind"], known["copy_kind"]
         codes, streams = _codes_of(self.stream)
         return numbers, known, {"stream": dictionary(np.where(call >= 0, codes[at], -1), streams)}
 
@@ -214,8 +217,8 @@ class DatabaseNodes:
         self.issues.add(NO_END, np.count_nonzero(timed & ~columns.known("end")), self.path.name)
         dur = np.where(columns.known("end"), np.maximum(end, 0) - start, 0)[kept]
         self.issues.add(NEGATIVE, np.count_nonzero(dur < 0), self.path.name)
-        place = place.take(kept)
         text, at, length = node_arguments.encode_arguments(rows.take(kept), self.issues)
+        place = place.take(kept)
         first = self.builder.nodes(
             kind=kind[kept],
             name=arrow.take(
@@ -304,20 +307,49 @@ def _kinds_and_names_of_calls(
         Mask of calls that end as they start.
     """
     code, names = _codes_of(name)
-    text_code, texts = _codes_of(text)
+    text_code, texts = arrow.to_numpy(text, -1).astype(np.int64), text.dictionary
     kind = np.array([*(int(rpd_tables.kind_of_call(n)) for n in names), int(Kind.API)])[code]
     marks = np.array([*(n == rpd_tables.MARKER for n in names), False])[code] & (text_code >= 0)
-    operator = [rpd_tables.OPERATOR.match(t) is not None for t in texts]
-    split = [_split(t) if is_one else (t, "") for t, is_one in zip(texts, operator, strict=True)]
-    runs = np.array([*operator, False])[text_code]
+    operator, shown_texts, rest = _operators(texts)
+    runs = np.append(operator, False)[text_code]
     marked = np.where(runs, int(Kind.CPU_OP), int(Kind.ANNOTATION))
     marked = np.where(at_once & ~runs, int(Kind.INSTANT), marked)
-    shown = database_parts.first_of(
-        dictionary(np.where(marks, text_code, -1), [s for s, _ in split]), name
-    )
-    rest = [r for _, r in split]
-    left = np.where(text_code < 0, -1, np.where(marks, text_code, text_code + len(rest)))
-    return np.where(marks, marked, kind), shown, dictionary(left, [*rest, *texts])
+    shown = database_parts.first_of(arrow.coded(np.where(marks, text_code, -1), shown_texts), name)
+    # whole texts only of calls that are no markers: those of markers are often all there are
+    others, place = np.unique(text_code[~marks & (text_code >= 0)], return_inverse=True)
+    left = text_code.copy()
+    left[~marks & (text_code >= 0)] = len(rest) + place
+    every = pa.concat_arrays([rest, arrow.take(texts, others)])
+    return np.where(marks, marked, kind), shown, arrow.coded(left, every)
+
+
+def _operators(texts: pa.Array) -> tuple[Array, pa.Array, pa.Array]:
+    """Mask of the texts that PyTorch set around an operator, what to show of each, and the facts behind it.
+
+    ::
+
+        aten::mm, seq = 3, op_id = 12       a text; others are shown whole
+        --------  -------------------       what is shown, and the facts
+    """
+    octets = TextBytes.of_column(texts)
+    at = arrow.to_numpy(arrow.find(texts, rpd_tables.OPERATOR_FACTS))
+    end = octets.bounds[1:]
+    stop = np.where(at >= 0, octets.bounds[:-1] + at, end)
+    # no beginning of an operator's name has a separator: it is looked for in what is before the facts
+    name = arrow.encoded(_split(octets, stop)[0])
+    runs = [rpd_tables.OPERATOR.match(text) is not None for text in name.dictionary.to_pylist()]
+    operator = np.array(runs, bool)[arrow.to_numpy(name)]
+    return operator, *_split(octets, np.where(operator, stop, end))
+
+
+def _split(texts: TextBytes, stop: Array) -> tuple[pa.Array, pa.Array]:
+    """What is before a separator in each text, and what is behind it; `stop` is where it begins, or the text's end."""
+    behind = np.minimum(stop + len(rpd_tables.SEPARATOR), texts.bounds[1:])
+    # three pieces of each text, the second of them the separator: begin, stop, behind | begin, ...
+    bounds = np.append(np.stack([texts.bounds[:-1], stop, behind], axis=1), texts.bounds[-1])
+    pieces = TextBytes(texts.data, bounds).column(pa.string())
+    first = 3 * np.arange(len(texts))
+    return arrow.take(pieces, first), arrow.take(pieces, first + 2)
 
 
 def _kinds_and_names_of_operations(
@@ -332,8 +364,3 @@ def _kinds_and_names_of_operations(
     code, names = _codes_of(name)
     is_comm = np.array([*(communicates(n) for n in names), False])[code]
     return np.where((kind == Kind.KERNEL) & is_comm, int(Kind.COMM), kind), name
-
-
-def _split(text: str) -> tuple[str, str]:
-    parts = rpd_tables.OPERATOR_FACTS.split(text, maxsplit=1)
-    return parts[0], parts[1] if len(parts) > 1 else ""

@@ -17,6 +17,7 @@ from chopper_interop.converters.rpd import joined_tables
 from chopper_interop.converters.rpd.nodes import DatabaseNodes
 from chopper_interop.converters.rpd.tables import CALLS
 from chopper_interop.errors import ReadError
+from chopper_interop.io import memory
 from chopper_interop.io.sqlite import Database
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.meta import BOOTTIME, REALTIME, Source
@@ -48,24 +49,29 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     """
     (path,) = paths
     issues = IssueLog(str(path))
+    size = path.stat().st_size
     with Database(path, issues) as base:
         tables = joined_tables.RpdTables(base)
         if not any(tables.has(name) for name in (*CALLS, "rocpd_op")):
             raise ReadError("it has none of the tables of an rpd database", path=path)
         made = DatabaseNodes(tables, path, rank, issues)
         made.add()
-        trace = made.builder.finish()
+        builder, events = made.builder, made.events
+        ranks, devices = made.owners.ranks, made.devices
+        del made, tables  # which hold what was read of all tables
+        memory.give_back(size)
+        trace = builder.finish(keep=False)
         sanity_checks.check(trace, issues)
         count_unlaunched_work(trace, issues)
     source = Source(
-        str(path), "rpd", "rpd", size=path.stat().st_size, events=made.events,
+        str(path), "rpd", "rpd", size=size, events=events,
         nodes=trace.nodes.num_rows,
     )  # fmt: skip
     clock = REALTIME if trace.meta.origin_ns >= _UNIX_NS else BOOTTIME
     return trace.with_meta(
         clock=clock,
-        ranks=made.owners.ranks,
-        devices=made.devices,
+        ranks=ranks,
+        devices=devices,
         sources=(source,),
         issues=tuple(issues),
         job=path.parent.name or "rpd",

@@ -24,8 +24,10 @@ KINDS: tuple[tuple[re.Pattern[str], Kind], ...] = (
 """Prefix of a call's name → kind of node; others are calls of a library."""
 OPERATOR = re.compile(r"\w+::\w")
 """Prefix of the texts of markers that PyTorch sets around its operators."""
-OPERATOR_FACTS = re.compile(r", (?=(?:seq|op_id|sizes|input_op_ids) = )")
-"""Separator between an operator's name and the further facts that PyTorch adds."""
+OPERATOR_FACTS = ", (?:seq|op_id|sizes|input_op_ids) = "
+"""Beginning of the further facts that PyTorch adds behind an operator's name, and a separator (RE2)."""
+SEPARATOR = ", "
+"""Separator between an operator's name and the facts."""
 
 OPERATIONS: tuple[tuple[re.Pattern[str], Kind], ...] = (
     (re.compile(r"(?:Mem)?cop?y|memcpy", re.IGNORECASE), Kind.MEMCPY),
