@@ -37,6 +37,7 @@ OWN_GRAINS: dict[str, tuple[str, ...]] = {
     "launch": GRAINS,
     "breakdown": GRAINS,
     "memory_round_trips": GRAINS,
+    "efficiency": ("job", "iteration"),
 }
 """Analyses that measure batches, with what their rows may be of."""
 STEPS = ("", "each", "0", "0-1")
@@ -124,6 +125,7 @@ DEFINITIONS: dict[tuple[str, str], tuple[str, ...]] = {
     ("kernels", "hta"): (),
     ("idle", "hta"): ("steps",),
     ("kernels", "charllm"): ("by",),
+    ("critical_path", "hta"): (),
 }
 """Definitions of other tools, with the options that they have besides ranks."""
 _VALUES = {"steps": STEPS, "by": ("category", "rank,category", "kernel", "rank,kernel")}
@@ -240,7 +242,7 @@ def _job_in_files(ranks: int) -> Trace:
     return trace
 
 
-@pytest.mark.parametrize("name", OWN_GRAINS)
+@pytest.mark.parametrize("name", [n for n in OWN_GRAINS if n != "efficiency"])  # steps are of all
 def test_memory_does_not_grow_with_ranks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 32 ranks with 67,000 nodes each, idle took 156 MiB, overlap 134 and temporal 125; of 8 a quarter of that."""
     monkeypatch.setattr(spill, "_MIN_BYTES", 1 << 10)

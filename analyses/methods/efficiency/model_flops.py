@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arguments
+from chopper_interop import arguments, rank_batches
+from chopper_interop.analyses.methods.activity.grouping import Keys
+from chopper_interop.analyses.methods.activity.totals import Totals
 from chopper_interop.annotate.work import kernel_categories
-from chopper_interop.arrays import Array, arrow
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.trace import Trace
 
@@ -28,6 +30,7 @@ _TYPES = (
     (re.compile(r"signed char|char|int8", re.IGNORECASE), "i8"),
 )
 """Element types as PyTorch names them → as `schemas.gpus` does; the first that is in a name."""
+_KINDS = [kind for _, kind in _TYPES]
 
 
 @dataclass(frozen=True)
@@ -63,37 +66,91 @@ class Flops:
 
 
 def flops_by_step(trace: Trace, chosen: Collection[int]) -> Flops:
-    """FLOPs of the kernels of these ranks, by step."""
-    kernels = np.flatnonzero(
-        (trace.array("kind") == Kind.KERNEL) & np.isin(trace.array("rank"), list(chosen))
-    )
-    dur = trace.array("dur")[kernels]
+    """FLOPs of the kernels of these ranks, by step: of some ranks at a time."""
+    by_step, of_kinds, kernels = Totals(), Totals(), _Kernels()
+    for _, part in rank_batches.batches(trace):
+        is_chosen = np.isin(part.array("rank"), list(chosen))
+        rows = np.flatnonzero((part.array("kind") == Kind.KERNEL) & is_chosen)
+        flops = part.integers("flops", rows)
+        kernels.add(part, rows, flops >= 0)
+        if part.has("flops"):
+            _add_steps(by_step, part, rows, np.maximum(flops, 0))
+            _add_types(of_kinds, part, is_chosen)
     if not trace.has("flops"):
-        return Flops({}, {}, "", len(kernels), 1.0 if len(kernels) else 0.0)
-    flops = trace.integers("flops", kernels)
-    known = flops >= 0
-    unknown = float(dur[~known].sum()) / max(float(dur.sum()), 1.0)
-    step = trace.integers("iteration", kernels)
-    steps, code = np.unique(step, return_inverse=True)
-    is_recomputed = trace.is_text("phase", ("recompute",), kernels)
-    sums = [
-        np.bincount(code, np.where(known & selected, flops, 0).astype(np.float64), len(steps))
-        for selected in (~is_recomputed, is_recomputed)
-    ]
-    by_step = [dict(zip(steps.tolist(), column.tolist(), strict=True)) for column in sums]
+        return Flops({}, {}, "", kernels.unknown, 1.0 if kernels.unknown else 0.0)
+    keys, sums = by_step.ordered()
+    steps = keys.codes[0].tolist()
+    model, recomputed = (
+        dict(zip(steps, sums[name].tolist(), strict=True)) for name in ("model", "recomputed")
+    )
     return Flops(
-        by_step[0], by_step[1], _dtype(trace, chosen), int(np.count_nonzero(~known)), unknown,
-        _known_of_matrix(trace, kernels, known, dur),
+        model, recomputed, _most(of_kinds), kernels.unknown, kernels.unknown_share,
+        kernels.matrix_known_share,
     )  # fmt: skip
 
 
-def _known_of_matrix(trace: Trace, kernels: Array, known: Array, dur: Array) -> float:
-    """Share of the time of kernels that matrix cores are for in which FLOPs are known."""
-    names = (kernel_categories.MATMUL, kernel_categories.CONVOLUTION, kernel_categories.ATTENTION)
-    codes = [kernel_categories.CATEGORIES.index(name) for name in names]
-    matrix = np.isin(kernel_categories.node_categories(trace, kernels), codes)
-    total = float(dur[matrix].sum())
-    return float(dur[matrix & known].sum()) / total if total else 1.0
+class _Kernels:
+    """Kernels of all batches so far, and those whose FLOPs are not known."""
+
+    def __init__(self) -> None:
+        self.unknown = 0
+        self._ns = self._unknown_ns = self._matrix_ns = self._matrix_known_ns = 0
+
+    def add(self, trace: Trace, rows: Array, known: Array) -> None:
+        """Add those of a batch."""
+        dur = trace.array("dur")[rows]
+        names = (
+            kernel_categories.MATMUL, kernel_categories.CONVOLUTION, kernel_categories.ATTENTION
+        )  # fmt: skip
+        codes = [kernel_categories.CATEGORIES.index(name) for name in names]
+        matrix = np.isin(kernel_categories.node_categories(trace, rows), codes)
+        self.unknown += int(np.count_nonzero(~known))
+        self._ns += int(dur.sum())
+        self._unknown_ns += int(dur[~known].sum())
+        self._matrix_ns += int(dur[matrix].sum())
+        self._matrix_known_ns += int(dur[matrix & known].sum())
+
+    @property
+    def unknown_share(self) -> float:
+        """Share of the time of kernels in which FLOPs are not known."""
+        return float(self._unknown_ns) / max(float(self._ns), 1.0)
+
+    @property
+    def matrix_known_share(self) -> float:
+        """Share of the time of kernels that matrix cores are for in which FLOPs are known."""
+        return float(self._matrix_known_ns) / self._matrix_ns if self._matrix_ns else 1.0
+
+
+def _add_steps(by_step: Totals, trace: Trace, rows: Array, flops: Array) -> None:
+    """Add FLOPs of kernels to those of their steps."""
+    first, code = gather.distinct(step := trace.integers("iteration", rows))
+    numbers = by_step.numbers(Keys(("step",), (step[first],), len(first)))
+    is_recomputed = trace.is_text("phase", ("recompute",), rows)
+    for name, selected in (("model", ~is_recomputed), ("recomputed", is_recomputed)):
+        by_step.add_each(numbers, code, **{name: np.where(selected, flops, 0).astype(np.float64)})
+
+
+def _add_types(of_kinds: Totals, trace: Trace, is_chosen: Array) -> None:
+    """Add FLOPs that operators ask for to those of the type of their first input."""
+    flops = arrow.to_numpy(trace.nodes["flops"], -1)
+    rows = np.flatnonzero((trace.array("kind") == Kind.CPU_OP) & (flops > 0) & is_chosen)
+    if not rows.size:
+        return
+    code, values = arguments.values(trace, rows, "Input type")
+    kinds = np.array([*(_kind(value) for value in values), -1])[code]
+    first, code = gather.distinct(kinds)
+    numbers = of_kinds.numbers(Keys(("type",), (kinds[first],), len(first)))
+    of_kinds.add_each(numbers, code, flops=flops[rows].astype(np.float64))
+
+
+def _most(of_kinds: Totals) -> str:
+    """Type with most FLOPs; empty if none is known."""
+    if not of_kinds.keys.names:
+        return ""
+    kinds = [_KINDS[kind] if kind >= 0 else "" for kind in of_kinds.keys.codes[0].tolist()]
+    total = dict(zip(kinds, of_kinds.figures()["flops"].tolist(), strict=True))
+    total.pop("", None)
+    return max(total, key=lambda kind: (total[kind], kind), default="")
 
 
 def peak(rated: GpuRating, dtype: str) -> float | None:
@@ -108,27 +165,10 @@ def peak(rated: GpuRating, dtype: str) -> float | None:
     return rate * rated.cus * mhz * 1e6
 
 
-def _dtype(trace: Trace, chosen: Collection[int]) -> str:
-    """Type of the first input of the operators that ask for most FLOPs."""
-    flops = arrow.to_numpy(trace.nodes["flops"], -1)
-    asks = (trace.array("kind") == Kind.CPU_OP) & (flops > 0)
-    rows = np.flatnonzero(asks & np.isin(trace.array("rank"), list(chosen)))
-    if not rows.size:
-        return ""
-    code, values = arguments.values(trace, rows, "Input type")
-    kinds = [_kind(value) for value in values]
-    total: dict[str, float] = {}
-    sums = np.bincount(code[code >= 0], flops[rows][code >= 0].astype(np.float64), len(values))
-    for kind, number in zip(kinds, sums.tolist(), strict=True):
-        total[kind] = total.get(kind, 0.0) + number
-    total.pop("", None)
-    return max(total, key=lambda kind: (total[kind], kind), default="")
-
-
-def _kind(types: Any) -> str:
-    """Type of the first tensor among a call's inputs."""
+def _kind(types: Any) -> int:
+    """Type of the first tensor among a call's inputs, as its place in `_KINDS`; -1 if none is known."""
     for name in types if isinstance(types, list) else ():
         for pattern, kind in _TYPES:
             if isinstance(name, str) and pattern.search(name):
-                return kind
-    return ""
+                return _KINDS.index(kind)
+    return -1

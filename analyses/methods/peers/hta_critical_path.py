@@ -24,7 +24,7 @@ from chopper_interop.analyses.methods.peers import hta_path_edges as joining
 from chopper_interop.analyses.methods.peers import hta_path_events as reading
 from chopper_interop.analyses.methods.peers import hta_path_loops as loops
 from chopper_interop.analyses.methods.peers import temporal
-from chopper_interop.arrays import Array
+from chopper_interop.arrays import Array, spill
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import NoSuchDefinitionsError
 from chopper_interop.result import Result
@@ -89,9 +89,15 @@ def critical_path(trace: Trace, compat: str, ranks: str, *, default: bool) -> Re
             hint="leave by, steps and near_us out",
         )
     chosen_ranks = windows.chosen_ranks(trace, ranks)
-    events = {rank: reading.read_events(trace, rank) for rank in trace.ranks}
-    since = min((int(e.start.min()) for e in events.values() if e.start.size), default=0)
-    paths = {rank: _rank_path(trace, events[rank]) for rank in chosen_ranks}
+    starts, of_ranks = [], {}
+    for rank in trace.ranks:  # also of those that are not chosen the first start counts
+        events = reading.read_events(trace, rank)
+        starts += [int(events.start.min())] if events.start.size else []
+        if rank in chosen_ranks:
+            of_ranks[rank] = _rank_path(trace, events)
+        spill.release()
+    since = min(starts, default=0)
+    paths = {rank: of_ranks[rank] for rank in chosen_ranks}
     rows = [row | {"rank": rank} for rank, path in paths.items() for row in path.rows()]
     columns = {
         "rank": pa.int32(), "bound_by": pa.string(), "edge_type": pa.string(),

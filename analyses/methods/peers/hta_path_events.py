@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from chopper_interop import arguments
+from chopper_interop import arguments, rank_batches
 from chopper_interop.analyses.methods.peers import temporal
 from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
@@ -104,13 +104,21 @@ def _links(correlation: Array, gpu: Array) -> Array:
 def window(trace: Trace, events: HtaEvents) -> tuple[int, int]:
     """Return the interval in which calls and operators must start to be in the window."""
     examined = events.examined
-    texts = trace.names()
-    is_step = np.array([*(_STEP in text for text in texts), False])
-    used = np.zeros(len(is_step), np.bool_)
-    used[trace.array("name")] = True
-    if not (is_step & used).any():
+    is_step = _is_step(trace)
+    if not trace.cached("steps of HTA's paths", _has_steps):
         return int(events.start[examined].min()), int(np.iinfo(np.int64).max)
     steps = np.flatnonzero(examined & events.named_in(is_step))
     if not steps.size:
         return 1, 0
     return int(events.start[steps[0]]), int(events.end[steps[0]])
+
+
+def _is_step(trace: Trace) -> Array:
+    """Mark the trace's names that are those of a step."""
+    return np.array([*(_STEP in text for text in trace.names()), False])
+
+
+def _has_steps(trace: Trace) -> bool:
+    """Return True if any event of the job is a step."""
+    is_step, name = _is_step(trace), trace.array("name")
+    return any(bool(is_step[name[rows]].any()) for rows in rank_batches.blocks(trace))
