@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from chopper_interop.io import outputs
 from chopper_interop.issues import Fault, IssueLog
@@ -66,10 +66,29 @@ def write(
     graph = part.to_networkx(kinds=kinds, max_nodes=max_nodes)
     _spell(graph)
     with outputs.file(path) as stream:
-        nx.write_graphml_lxml(graph, stream)  # node by node: the other writer takes 10 kB for each
+        kept = _ErrorKept(stream)
+        nx.write_graphml_lxml(graph, kept)  # node by node: the other writer takes 10 kB for each
+        if kept.error:
+            raise kept.error
     issues.add(CYCLES, graph.graph["left_out"])
     issues.add(ALONE, part.samples.num_rows)
     return issues
+
+
+class _ErrorKept:
+    """A stream that keeps why it could not be written: lxml says nothing of it where it closes its own."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self.error: BaseException | None = None
+
+    def write(self, data: bytes) -> int:
+        """Write to the stream."""
+        try:
+            return self._stream.write(data)
+        except BaseException as error:
+            self.error = error
+            raise
 
 
 def _spell(graph: nx.DiGraph[int]) -> None:
