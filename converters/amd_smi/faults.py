@@ -14,9 +14,9 @@ COUNTED = Fault.loss(
 )
 NO_TIME = Fault.loss_of_events(
     "row-without-time",
-    "amd-smi writes no time unless it watches, times that a script writes between its outputs are not read, and "
-    "times are never invented: such rows were left out. Give -O at_ns=<epoch nanoseconds> or -O at=mtime, or record "
-    "with -w 1.",
+    "amd-smi writes no time unless it watches, and times are never invented: "
+    "such rows were left out. Give -O at_ns=<epoch nanoseconds> or -O at=mtime, or record with -w "
+    "1.",
 )
 CUT = Fault.loss_of_events(
     "row-cut-short",

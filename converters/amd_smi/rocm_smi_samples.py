@@ -18,6 +18,7 @@ import numpy as np
 
 from chopper_interop.arrays import gather
 from chopper_interop.converters.amd_smi import (
+    loop_times,
     rocm_smi_csv,
     rocm_smi_json,
     rocm_smi_lanes,
@@ -45,8 +46,6 @@ SOURCE = "rocm-smi"
 RULES = sampling_rows.LaneRules(
     sampling_rows.named_by(rocm_smi_lanes.LANES), faults={"energy": faults.ENERGY}
 )
-RUNNING_NS = SECOND
-"""Time that a call takes to read its values: 0.3 to 3 s were seen, the longest at its first."""
 _READERS = {
     RocmSmiForm.JSON: rocm_smi_json.read,
     RocmSmiForm.CSV: rocm_smi_csv.read,
@@ -58,14 +57,6 @@ NO_TIME = Fault.loss_of_events(
     "rocm-smi writes no time, and a time is not made up: such rows were left out. Give "
     "-O at_ns=<epoch nanoseconds> or -O at=mtime, of a loop -O period_ms=<its period> too, or "
     "record with 'amd-smi metric -w 1 --csv'.",
-)
-TIME_ADDED = Fault.info(
-    "time-of-loop",
-    "rocm-smi writes no time; that which a loop wrote next to its output was taken. "
-    "How far a sample may be off stands in `series.uncertainty_ns`.",
-)
-NO_ZONE = Fault.info(
-    "stamp-without-zone", "Times stand without a zone: they are what a wall clock showed."
 )
 
 
@@ -143,25 +134,16 @@ def _timed_rows(
     example = f"{len(has_time)} rows of {path.name}"
     issues.add(NO_TIME, np.count_nonzero(~has_time), example)
     stamp = marked(stamp, has_time)
-    # The middle of a second is at most half a second off, wherever in it the time was taken.
-    half = SECOND // 2
-    ns, is_whole, is_local = (
-        np.array([f(time) if time else 0 for time in table.stamps], np.int64)
-        for f in (
-            lambda time: time.ns + half * (time.digits == 0),
-            lambda time: time.digits == 0,
-            lambda time: not time.has_zone,
-        )
-    )
+    ns, is_whole, is_local = loop_times.columns_of(table.stamps)
     uses = np.bincount(stamp, minlength=len(ns))
     local = int((uses * is_local).sum())
     time = ns[stamp]
     time += marked(offset_ns, has_time)
-    uncertainty_ns = RUNNING_NS + half * int((uses * is_whole).any())
+    uncertainty_ns = loop_times.RUNNING_NS + SECOND // 2 * int((uses * is_whole).any())
     kept = rows.select(has_time)
     sampling_rows.note_order(kept, time, marked(output, has_time), issues)
-    issues.add(TIME_ADDED, len(stamp))
-    issues.add(NO_ZONE, local)
+    issues.add(loop_times.ADDED, len(stamp))
+    issues.add(loop_times.NO_ZONE, local)
     return sampling_rows.TimedRows(kept, time, uncertainty_ns, LOCALTIME if local else REALTIME)
 
 

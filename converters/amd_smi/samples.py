@@ -8,22 +8,23 @@ the GPUs (`amd_smi.static`).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.converters.amd_smi import counters, csv, json, lanes, layout
+from chopper_interop.converters.amd_smi import counters, csv, json, lanes, layout, loop_times
 from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi import text as amd_smi_text
 from chopper_interop.converters.amd_smi.row_reader import BEFORE_1970, UNREADABLE
+from chopper_interop.converters.amd_smi.sniff import has_time_in_front
 from chopper_interop.converters.sampling import faults, ticks
 from chopper_interop.converters.sampling import rows as sampling_rows
 from chopper_interop.converters.sampling.lane_names import LaneTable
 from chopper_interop.converters.sampling.text import NO_NUMBER, decode
 from chopper_interop.converters.sampling.time_options import OF_LAST_OUTPUT, TimeOptions
-from chopper_interop.converters.sampling.timestamps import SECOND
+from chopper_interop.converters.sampling.timestamps import SECOND, Timestamp
 from chopper_interop.converters.sampling.units import ABSENT
 from chopper_interop.io import inputs
 from chopper_interop.issues import IssueLog
@@ -111,9 +112,12 @@ def _read(
 ) -> Trace:
     (path,) = paths
     issues = IssueLog(str(path))
-    rows = read_rows(decode(inputs.read(path, issues)), issues)
+    text, stamps = decode(inputs.read(path, issues)), []
+    if has_time_in_front(text[: inputs.HEAD_BYTES]):
+        text, stamps = loop_times.taken_out(text)
+    rows = read_rows(text, issues)
     issues.add(faults.EMPTY, int(not rows.events))
-    timed = timed_rows(rows, path, options, issues)
+    timed = timed_rows(rows, path, options, issues, stamps)
     source = sampling_rows.source_of_file(path, converter, SOURCE, rows.events)
     devices = sampling_rows.devices_by_index(rows.gpu, SOURCE)
     return sampling_rows.trace_of_rows(timed, source, devices, {}, RULES, issues)
@@ -126,10 +130,18 @@ def _rows_of_csv_or_json(text: str, issues: IssueLog) -> Rows:
     return (json if is_json else csv).read(text, issues)
 
 
-def timed_rows(rows: Rows, path: Path, options: TimeOptions, issues: IssueLog) -> TimedRows:
-    """Return rows whose whole seconds are spread; without any, at the time of the options."""
+def timed_rows(
+    rows: Rows,
+    path: Path,
+    options: TimeOptions,
+    issues: IssueLog,
+    of_loop: Sequence[Timestamp] = (),
+) -> TimedRows:
+    """Return rows whose whole seconds are spread; without any, at the times of a loop, or that of the options."""
     stamped = rows.stamp >= 0
     tick = ticks.ticks_of(rows.place)
+    if of_loop and (by_loop := loop_times.timed(rows, tick, of_loop, issues)) is not None:
+        return by_loop
     if not stamped.any() and stamped.size and options:
         return sampling_rows.times_from_options(rows, tick, path, options, issues)
     example = f"{len(stamped)} rows of {path.name}"

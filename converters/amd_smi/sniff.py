@@ -127,6 +127,13 @@ def is_without_values(head: bytes) -> bool:
     return output_of(head) is Output.MESSAGES
 
 
+def has_time_in_front(text: str) -> bool:
+    """True if a text of amd-smi's begins with the time that a loop prints in front of each output."""
+    text = text.lstrip("\ufeff").lstrip()
+    body, _ = _without_messages(text)
+    return any(_is_time_of_script(line) for line in text[: len(text) - len(body)].split("\n"))
+
+
 def is_rocm_smi(head: bytes) -> bool:
     """True if a file that begins so is output of rocm-smi."""
     return rocm_smi_form(head) is not None

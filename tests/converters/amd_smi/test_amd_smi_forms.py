@@ -58,24 +58,63 @@ def test_the_time_that_a_script_writes_in_front(tmp_path: Path) -> None:
     assert lanes(trace) == {(0, "socket power"): [100, 101]}
 
 
+OUTPUTS = [
+    "gpu,socket_power\r\n0,{}\r\n1,7\r\n",
+    '[{{"gpu": 0, "power": {{"socket_power": "{} W"}}}},\n{{"gpu": 1, "power": {{"socket_power": "7 W"}}}}]\n',
+    "GPU: 0\n    POWER:\n        SOCKET_POWER: {} W\nGPU: 1\n    POWER:\n        SOCKET_POWER: 7 W\n",
+    "GPU  XCP  POWER\n  0    0  {} W\n  1    0    7 W\n",
+]
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize(
-    "output",
+    ("stamp", "clock", "plus"),
     [
-        "gpu,socket_power\r\n0,100\r\n",
-        '[{"gpu": 0, "power": {"socket_power": {"value": 142, "unit": "W"}}}]\n',
-        "GPU: 0\n    POWER:\n        SOCKET_POWER: 20 W\n",
-        "GPU  XCP  POWER   GPU_T   GFX%\n  0    0  142 W   40 °C    0 %\n",
+        ("Sun Nov 29 20:00:0{} UTC 2026", "realtime", 500_000_000),
+        ("== 2026-11-29T20:00:0{}.250Z ==", "realtime", 250_000_000),
+        ("2026-11-29 20:00:0{}", "localtime", 500_000_000),  # which begins like a row
+        ("179598240{}", "realtime", 500_000_000),
     ],
 )
-@pytest.mark.parametrize("stamp", ["Sun Nov 29 20:00:0{} UTC 2026", "== 2026-11-29T20:00:0{}Z =="])
-def test_times_between_outputs_are_no_reason_not_to_know_them(
-    tmp_path: Path, output: str, stamp: str
+def test_a_time_that_a_loop_prints_is_that_of_the_output_behind_it(
+    tmp_path: Path, output: str, stamp: str, clock: str, plus: int
 ) -> None:
-    """``date`` in front of each call made outputs of no known format; now it says what to do."""
+    """``date`` in front of each call made outputs of no known format."""
     path = tmp_path / "loop.txt"
-    path.write_text("".join(f"{stamp.format(k)}\n{output}" for k in range(3)), newline="")
-    with pytest.raises(ci.errors.ReadError, match="times that a script writes between its outputs"):
+    texts = [f"{stamp.format(2 * k)}\n{output.format(100 + k)}" for k in range(3)]
+    path.write_text("".join(texts), newline="")
+    trace = ci.read(path)
+    assert lanes(trace) == {(0, "socket power"): [100, 101, 102], (1, "socket power"): [7] * 3}
+    first = 1_795_982_400 * 10**9 + plus
+    times = trace.array("ts", "samples") + trace.meta.origin_ns - first
+    assert sorted(set(times.tolist())) == [0, 2 * 10**9, 4 * 10**9]
+    assert trace.meta.clock == clock
+    assert counts(trace)["time-of-loop"] == 6
+    path.write_text(
+        "".join(texts) + stamp.format(9) + "\n", newline=""
+    )  # the loop was stopped there
+    assert lanes(ci.read(path)) == lanes(trace)
+
+
+def test_times_of_a_loop_that_are_not_one_for_each_output(tmp_path: Path) -> None:
+    """A loop over GPUs prints several for what counts as one output."""
+    path = tmp_path / "loop.txt"
+    texts = [f"Sun Nov 29 20:00:0{k} UTC 2026\ngpu,socket_power\n{k % 2},100\n" for k in range(4)]
+    path.write_text("".join(texts))
+    with pytest.raises(ci.errors.ReadError, match="more or fewer than the outputs"):
         ci.read(path)
+    assert lanes(ci.read(path, at_ns=AT_NS))[0, "socket power"] == [100]
+
+
+def test_a_time_above_a_watch_is_none_of_its_rows(tmp_path: Path) -> None:
+    path = tmp_path / "watch.txt"
+    path.write_text(
+        "Sun Nov 29 20:00:00 UTC 2026\n" + ticks(f"{T},0,100") + ticks(f"{T + 1},0,102")
+    )
+    trace = ci.read(path)
+    assert lanes(trace) == {(0, "socket power"): [100, 102]}
+    assert T <= trace.meta.origin_ns / 10**9 < T + 1
+    assert counts(trace)["line-without-data"] == 1
 
 
 def test_messages_between_the_rows(tmp_path: Path) -> None:
