@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from chopper_interop.arrays import Array
+from chopper_interop.arrays import Array, Bytes, gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.io.json_events import HAS_DUR, HAS_TS
 from chopper_interop.issues import Fault, IssueLog
@@ -23,7 +23,7 @@ NO_END = Fault.loss(
 )
 END_ARGUMENTS = Fault.loss(
     "end-arguments",
-    "Arguments at ends of spans were left out where their begins have arguments too, which stay.",
+    "Arguments at ends of spans were left out where their begins have others, which stay.",
 )
 
 _SPAN, _BEGIN, _END = (ord(letter) for letter in "XBE")
@@ -31,13 +31,15 @@ PHASES = (_BEGIN, _END)
 _EMPTY = len("{}")
 
 
-def close_spans(columns: dict[str, Array], issues: IssueLog) -> None:
+def close_spans(columns: dict[str, Array], text: Bytes, issues: IssueLog) -> None:
     """Turn begins into spans, in place; ends stay, and are counted here.
 
     Parameters
     ----------
     columns
         Columns of the events (`json_events.EVENT`).
+    text
+        Arguments of the events.
     issues
         Receives the counts of ends, and of begins and ends without a partner.
     """
@@ -63,7 +65,25 @@ def close_spans(columns: dict[str, Array], issues: IssueLog) -> None:
     without = columns["args_len"][opened] <= _EMPTY
     for column in ("args_at", "args_len"):
         columns[column][opened[without]] = columns[column][closed[without]]
-    issues.add(END_ARGUMENTS, np.count_nonzero(columns["args_len"][closed[~without]] > _EMPTY))
+    both_have = ~without & (columns["args_len"][closed] > _EMPTY)
+    issues.add(END_ARGUMENTS, _different(columns, text, opened[both_have], closed[both_have]))
+
+
+def _different(columns: dict[str, Array], text: Bytes, opened: Array, closed: Array) -> int:
+    """Number of spans whose end has other arguments than their begin; py-spy writes the same at both."""
+    length = columns["args_len"].astype(np.int64)
+    alike = length[opened] == length[closed]
+    if not alike.any():
+        return len(opened)
+    first, last = (
+        gather.concatenate_ranges(
+            [text], np.zeros(1, np.int64), columns["args_at"][rows], length[rows]
+        )
+        for rows in (opened[alike], closed[alike])
+    )
+    begins = np.cumsum(length[opened[alike]]) - length[opened[alike]]
+    differ = np.logical_or.reduceat(first != last, begins)
+    return int(np.count_nonzero(differ) + np.count_nonzero(~alike))
 
 
 @jit

@@ -250,7 +250,7 @@ def load(paths: Sequence[Path], issues: SourceIssues, choose: Choose | None = No
     for number in gather.unique_codes(file.member[spans]).tolist():
         rows = slice(*np.searchsorted(file.member, [number, number + 1]))
         begin_end.close_spans(
-            {n: column[rows] for n, column in file.columns.items()}, issues.logs[number]
+            {n: column[rows] for n, column in file.columns.items()}, file.text, issues.logs[number]
         )
     return file
 

@@ -102,12 +102,23 @@ def test_arguments_of_an_end_are_those_of_a_begin_without(tmp_path: Path) -> Non
         begin | {"ts": 1}, begin | {"ts": 2, "args": {}}, end | {"ts": 3, "args": {"comm": "tee"}},
         end | {"ts": 4, "args": {"comm": "sh"}},
         begin | {"ts": 5, "args": {"line": 5}}, end | {"ts": 6, "args": {"comm": "cat"}},
+        begin | {"ts": 7, "args": {"n": 1}}, end | {"ts": 8, "args": {"n": 2}},
+        begin | {"ts": 9, "args": {"n": 3}}, end | {"ts": 10, "args": {"n": 3}},
     ]  # fmt: skip
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(events))
     trace = ci.read(path)
     assert [trace.args(k) for k in range(3)] == [{"comm": "sh"}, {"comm": "tee"}, {"line": 5}]
-    assert {i.code: i.count for i in trace.meta.issues}["end-arguments"] == 1
+    assert {i.code: i.count for i in trace.meta.issues}["end-arguments"] == 2
+
+
+def test_the_same_arguments_at_both_ends_are_no_loss(tmp_path: Path) -> None:
+    """Of each span of py-spy's one was counted as lost."""
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(PY_SPY))
+    trace = ci.read(path)
+    assert trace.args(0) == {"line": 5}
+    assert "end-arguments" not in {issue.code for issue in trace.meta.issues}
 
 
 def test_what_pytorch_writes(tmp_path: Path) -> None:
