@@ -112,7 +112,8 @@ def _read(
 ) -> Trace:
     (path,) = paths
     issues = IssueLog(str(path))
-    text, stamps = decode(inputs.read(path, issues)), []
+    stamps: list[Timestamp] = []
+    text = decode(inputs.read(path, issues))
     if has_time_in_front(text[: inputs.HEAD_BYTES]):
         text, stamps = loop_times.taken_out(text)
     rows = read_rows(text, issues)

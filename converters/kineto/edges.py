@@ -54,6 +54,10 @@ ARROW_UNBOUND = Fault.loss(
     "Arrows from calls to GPU work that begin in no call, or end where no "
     "work or several starts, were left out: these launches are unknown.",
 )
+ARROW_OF_OTHERS = Fault.loss(
+    "arrow-of-others",
+    "Arrows that begin in no call and end at no GPU work, as those of the data between TensorFlow's operators, were left out.",
+)
 BY_NUMBER = Fault.info(
     "fwdbwd-by-number",
     "Backward operators were linked to forward operators by their sequence "
@@ -192,9 +196,10 @@ def _match_by_order(trace: Trace, src: Array, work: Array, issues: SourceIssues)
 
 def _calls_by_arrows(trace: Trace, file: TraceFile, owners: Owners, issues: SourceIssues) -> Array:
     """Call or operator from which an arrow leads to each node; -1 where none does."""
-    call_of_node, unbound = _by_arrows(trace, file, owners, LAUNCH_FLOWS)
-    operator, of_operators = _by_arrows(trace, file, owners, OPERATOR_FLOWS)
-    issues.add_rows(ARROW_UNBOUND, np.append(unbound, of_operators), file.member)
+    call_of_node, *of_calls = _by_arrows(trace, file, owners, LAUNCH_FLOWS)
+    operator, *of_operators = _by_arrows(trace, file, owners, OPERATOR_FLOWS)
+    for fault, *rows in zip((ARROW_UNBOUND, ARROW_OF_OTHERS), of_calls, of_operators, strict=True):
+        issues.add_rows(fault, np.concatenate(rows), file.member)
     is_operator = trace.array("kind") == Kind.CPU_OP
     within = gather.nearest_ancestor(call_of_node, trace.array("parent"), is_operator) >= 0
     return np.where((operator >= 0) & ~within, operator, call_of_node)
@@ -202,8 +207,8 @@ def _calls_by_arrows(trace: Trace, file: TraceFile, owners: Owners, issues: Sour
 
 def _by_arrows(
     trace: Trace, file: TraceFile, owners: Owners, categories: frozenset[str]
-) -> tuple[Array, Array]:
-    """Host node from which an arrow leads to each node, and the rows of arrows that bind none."""
+) -> tuple[Array, Array, Array]:
+    """Host node from which an arrow leads to each node, and the rows of arrows of which one end binds none, or both."""
     call_of_node = np.full(trace.nodes.num_rows, -1, np.int64)
     codes = [i for i, text in enumerate(file.texts) if text in categories]
     launch_flow = np.isin(file.columns["cat"], codes) & ((file.columns["has"] & HAS_TS) != 0)
@@ -218,9 +223,10 @@ def _by_arrows(
     find = _calls_around if categories is LAUNCH_FLOWS else _operators_at
     call = find(trace, file, owners, np.maximum(begin, 0))
     work = _work_at(trace, file, owners, ends)
-    bound = (begin >= 0) & (call >= 0) & (work >= 0)
+    from_call = (begin >= 0) & (call >= 0)
+    bound, neither = from_call & (work >= 0), ~from_call & (work < 0)
     call_of_node[work[bound][::-1]] = call[bound][::-1]  # of several, the first stays
-    return call_of_node, ends[~bound]
+    return call_of_node, ends[~bound & ~neither], ends[neither]
 
 
 def _calls_around(trace: Trace, file: TraceFile, owners: Owners, rows: Array) -> Array:

@@ -121,6 +121,28 @@ def test_the_same_arguments_at_both_ends_are_no_loss(tmp_path: Path) -> None:
     assert "end-arguments" not in {issue.code for issue in trace.meta.issues}
 
 
+def test_arrows_of_data_are_no_launches(tmp_path: Path) -> None:
+    """TensorFlow 1 calls its arrows as rocprof does: each was a launch that is unknown."""
+    process = {
+        "ph": "M",
+        "name": "process_name",
+        "pid": 1,
+        "args": {"name": "/job:localhost/cpu:0 Compute"},
+    }
+    operators = [
+        x(name, ts, 5, cat="Op", pid=1, tid=0) for name, ts in (("Conv2D", 10), ("Relu", 20))
+    ]
+    ends = [
+        {"cat": "DataFlow", "name": "t", "id": 3, "pid": 1, "tid": 0, "ph": ph, "ts": ts}
+        for ph, ts in (("s", 15), ("t", 20))
+    ]
+    path = tmp_path / "timeline.json"
+    path.write_text(json.dumps({"traceEvents": [process, *operators, *ends]}))
+    counted = {issue.code: issue.count for issue in ci.read(path).meta.issues}
+    assert counted["arrow-of-others"] == 1
+    assert "launch-arrow-unbound" not in counted
+
+
 def test_what_pytorch_writes(tmp_path: Path) -> None:
     events = [span("cpu_op", "aten::mm", 1, 5), kernel("gemm", 10, 5, 1)]
     old = [{"name": "aten::mm", "ph": "X", "ts": 1, "dur": 2, "tid": 3, "pid": "CPU functions"}]
