@@ -10,7 +10,11 @@ from chopper_interop.grouping import by_key
 from chopper_interop.registry import Converter
 
 LINE = re.compile(rb"(issue|callback),sys->id=\d+, ?tick=\d+, ?node->id=\d+")
-_BEGINNING = re.compile(rb"\s*\[[-\d]+[ T][-+:.\d]+\] \[system::topology::\w+\] \[\w+\] ")
+# Lines of spdlog, or as printed by versions of 2022 to 2023 and by runs without trace-enabled
+_BEGINNING = re.compile(
+    rb"\s*(?:\[[-\d]+[ T][-+:.\d]+\] \[system::topology::\w+\] \[\w+\] "
+    rb"|ring of node \d+, id: \d+ dimension: |sys\[\d+\] finished, \d+ cycles)"
+)
 _LOG = re.compile(r"log(?:\.(?P<age>\d+))?\.log(?:\.\w+)?")
 ERRORS = "err.log"
 _GROUPS = ".comm_groups.json"

@@ -67,6 +67,11 @@ _ONE = [line("issue", 0, 5, 2), line("callback", 0, 9, 2)]
 ODD = [
     Odd("astra-sim: nothing but its beginning", _log(), Refused(ReadError, "trace-enabled")),
     Odd("astra-sim: nothing but callbacks", _log(*_ONE[1:]), Refused(ReadError, "trace-enabled")),
+    Odd("astra-sim: rings of a printed log alone",
+        {"stdout.txt": b"ring of node 0, id: 0 dimension: local total nodes in ring: 8\n"},
+        Refused(ReadError, "trace-enabled")),
+    Odd("astra-sim: nothing but the end of a printed log",
+        {"stdout.txt": b"sys[0] finished, 117780 cycles\n"}, Refused(ReadError, "trace-enabled")),
     Odd("astra-sim: a line of another log", {"log.log": b"[2026-11-21] started\n"},
         Refused(UnknownFormatError, "no format")),
     Odd("astra-sim: hangs", _log(*LINES[:-2]), reads(6, sim_node_not_ended=2)),
