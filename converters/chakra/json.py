@@ -48,7 +48,7 @@ FLAGS = ("is_cpu_op",)
 
 def messages(buffer: Array, issues: IssueLog) -> tuple[Array, int]:
     """Convert to the bytes of an equal ET; also count the nodes that could not be converted."""
-    text = codecs.decode(memoryview(buffer), "utf-8", "replace")
+    text = codecs.decode(buffer.data, "utf-8", "replace")
     is_graph = JSON_GRAPH.match(bytes(buffer[: inputs.HEAD_BYTES])) is not None
     out, lost, unfitting_members = io.BytesIO(), 0, 0
     for converted in _graph_messages(text) if is_graph else _jsonizer_messages(text):

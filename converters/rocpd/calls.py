@@ -84,7 +84,7 @@ class Calls:
         event = self.builder.events.event_rows(rows)
         domain, domains = self.builder.events.category(event)
         data, further = self.builder.events.extdata(event)
-        self.builder.note_bad(np.count_nonzero(np.append(further.is_bad, False)[data]))
+        self.builder.note_bad(int(np.append(further.is_bad, False)[data].sum()))
         plain = [domain_of(text) for text in domains]
         marks = np.array([*(text.startswith(_MARKERS) for text in plain), False])[domain]
         is_message = np.array([*(bool(m) for m in further.messages), False])
