@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 _OPEN, _CLOSE, _COMMA, _COLON, _QUOTE = b'{},:"'
 _NULL, _NULL_SIZE = tuple(b"null"), len(b"null")
-_ASCII = 128
+_ASCII = 1 << 7
+"""Bytes from here on are parts of other characters, in UTF-8."""
 _ESCAPED = [msgspec.json.encode(chr(code))[1:-1] for code in range(_ASCII)]
 _ESCAPES = np.frombuffer(bytearray(b"".join(_ESCAPED)), np.uint8)
-"""How each character of ASCII is written in a text of JSON, one after the other; all others are written as they are."""
+"""Each character of ASCII as a text of JSON has it, one after the other; all others are written as they are."""
 _ESCAPE_BOUNDS = np.cumsum([0, *map(len, _ESCAPED)])
 """Begin of each in `_ESCAPES`, and the end of the last."""
 

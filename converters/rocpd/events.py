@@ -101,7 +101,7 @@ class PartEvents:
 
 @dataclass(frozen=True)
 class FurtherData:
-    """What further data of events say, each of them decoded once.
+    """Members of further data of events, each of them decoded once.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ class FurtherData:
 
     @classmethod
     def of(cls, texts: list[str]) -> FurtherData:
-        """What texts say."""
+        """Decode texts."""
         messages, rest, is_bad = [], [], np.zeros(len(texts), bool)
         for k, text in enumerate(texts):
             decoded = _decoded(text)

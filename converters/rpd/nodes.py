@@ -343,7 +343,7 @@ def _operators(texts: pa.Array) -> tuple[Array, pa.Array, pa.Array]:
 
 
 def _split(texts: TextBytes, stop: Array) -> tuple[pa.Array, pa.Array]:
-    """What is before a separator in each text, and what is behind it; `stop` is where it begins, or the text's end."""
+    """Split each text at a separator, which begins at `stop`; where that is the text's end, nothing is behind it."""
     behind = np.minimum(stop + len(rpd_tables.SEPARATOR), texts.bounds[1:])
     # three pieces of each text, the second of them the separator: begin, stop, behind | begin, ...
     bounds = np.append(np.stack([texts.bounds[:-1], stop, behind], axis=1), texts.bounds[-1])

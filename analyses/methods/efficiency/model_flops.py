@@ -67,7 +67,7 @@ class Flops:
 
 def flops_by_step(trace: Trace, chosen: Collection[int]) -> Flops:
     """FLOPs of the kernels of these ranks, by step: of some ranks at a time."""
-    by_step, of_kinds, kernels = Totals(), Totals(), _Kernels()
+    by_step, of_kinds, kernels = Totals(), Totals(), _KernelTime()
     for _, part in rank_batches.batches(trace):
         is_chosen = np.isin(part.array("rank"), list(chosen))
         rows = np.flatnonzero((part.array("kind") == Kind.KERNEL) & is_chosen)
@@ -89,8 +89,8 @@ def flops_by_step(trace: Trace, chosen: Collection[int]) -> Flops:
     )  # fmt: skip
 
 
-class _Kernels:
-    """Kernels of all batches so far, and those whose FLOPs are not known."""
+class _KernelTime:
+    """Time of the kernels of all batches so far, and of those whose FLOPs are known."""
 
     def __init__(self) -> None:
         self.unknown = 0
