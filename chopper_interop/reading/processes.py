@@ -100,27 +100,35 @@ class _Process:
 
     def kill(self) -> None:
         """End the process at once, for good."""
-        self._is_ended = True
+        with self._lock:  # or a thread would start one behind that
+            self._is_ended = True
         if self._pid:
             with suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGTERM)
 
     def end(self) -> None:
         """End the process when it has nothing to do."""
-        with self._lock:  # a thread whose process dies and the one that shuts down: a second would close its files again
-            pool, self._pool, self._pid = self._pool, None, 0
-        if pool is not None:
-            pool.shutdown()
+        # a thread whose process dies and the one that shuts down: a second would close its files again, and must not go on
+        # before the first is done, or the program ends while semaphores are there, of which Python warns
+        with self._lock:
+            if self._pool is not None:
+                self._pool.shutdown()  # an interrupt comes here; the next call waits on
+                self._pool, self._pid = None, 0
 
     def _started(self) -> ProcessPoolExecutor:
-        pool = self._pool
-        if pool is None and not self._is_ended:
-            # a fork would take over threads' locks in whatever state they are
-            context = multiprocessing.get_context("spawn")
-            self._pool = pool = ProcessPoolExecutor(1, context, _ignore_interrupts)
-            with _interrupts_blocked():
-                pid = pool.submit(os.getpid)
-            self._pid = pid.result()
+        pid = None
+        with self._lock:
+            if self._pool is None and not self._is_ended:
+                # a fork would take over threads' locks in whatever state they are
+                context = multiprocessing.get_context("spawn")
+                self._pool = ProcessPoolExecutor(1, context, _ignore_interrupts)
+                with _interrupts_blocked():
+                    pid = self._pool.submit(os.getpid)
+            pool = self._pool
+        if pid is not None:
+            number = pid.result()
+            if self._pool is pool:  # else it has ended, and the number may be another's
+                self._pid = number
         if pool is None or self._is_ended:
             raise BrokenExecutor("the executor was shut down")
         return pool

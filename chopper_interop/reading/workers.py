@@ -204,13 +204,16 @@ def opened() -> Iterator[Pool]:
 
 @contextmanager
 def _shut_down(pool: Pool) -> Iterator[Pool]:
-    """Shut a pool down behind a block; an interrupt waits for nothing, as a thread may read a large file for seconds."""
+    """Shut a pool down behind a block; an interrupt waits for nothing, as a thread may read a large file for seconds.
+
+    It may come while that is done as well: processes that were not ended would stay when the program has ended.
+    """
     try:
         yield pool
+        pool.shutdown()
     except BaseException as error:
         pool.shutdown(cancel=True, wait=not isinstance(error, KeyboardInterrupt))
         raise
-    pool.shutdown()
 
 
 @contextmanager

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import os
 import sys
 import threading
+import time
 import weakref
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from pathlib import Path
@@ -352,6 +354,55 @@ def test_a_process_is_ended_once_by_threads_that_end_it_at_the_same_time() -> No
     both.set()
     other.join()
     assert len(ended) == 1
+
+
+def test_a_process_has_ended_for_whoever_ends_it() -> None:
+    """The command went on while a thread ended it, and Python warned of semaphores that were left: once in five Ctrl-C."""
+    begun, done = threading.Event(), []
+
+    class Pool:
+        def shutdown(self) -> None:
+            begun.set()
+            time.sleep(0.1)
+            done.append(True)
+
+    place = processes._Process()
+    place._pool = Pool()  # type: ignore[assignment]
+    other = threading.Thread(target=place.end)
+    other.start()
+    begun.wait(10)
+    place.end()
+    assert done == [True]
+    other.join()
+
+
+def test_an_interrupt_while_processes_are_ended_leaves_none() -> None:
+    """One stayed for good where Ctrl-C came as all was read."""
+    executor = processes.ProcessPool(2)
+
+    class Interrupted:
+        def __init__(self, pool: Any) -> None:
+            self.pool, self.times = pool, 0
+
+        def shutdown(self) -> None:
+            self.times += 1
+            if self.times == 1:
+                raise KeyboardInterrupt
+            self.pool.shutdown()
+
+    with pytest.raises(KeyboardInterrupt), workers._shut_down(workers.Pool(executor)):  # noqa: PT012 # of its end
+        started = [threading.Thread(target=place._started) for place in executor._places]
+        for thread in started:
+            thread.start()
+        for thread in started:
+            thread.join(60)
+        numbers = [place._pid for place in executor._places]
+        first = executor._places[0]
+        first._pool = Interrupted(first._pool)  # type: ignore[assignment]
+    assert 0 not in numbers
+    for number in numbers:
+        with pytest.raises(ProcessLookupError):
+            os.kill(number, 0)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux' device that is always full")
