@@ -236,7 +236,7 @@ def _groups(
 def _files(paths: Iterable[Path], inventory: Inventory) -> Iterator[tuple[Path, bool]]:
     """Yield each file once, with True if it was given by name."""
     seen = set()
-    real = cache(os.path.realpath)  # of folders, which thousands of files are in
+    real = cache(_real)  # of folders, which thousands of files are in
     for path in paths:
         mode = _mode(path)
         named = not stat.S_ISDIR(mode)
@@ -248,10 +248,18 @@ def _files(paths: Iterable[Path], inventory: Inventory) -> Iterator[tuple[Path, 
             # as texts, which take a third of the time that paths take
             text = os.fspath(file)
             folder, name = os.path.split(text)
-            identity = real(text) if os.path.islink(text) else os.path.join(real(folder), name)  # noqa: PTH114, PTH118
+            identity = _real(text) if os.path.islink(text) else os.path.join(real(folder), name)  # noqa: PTH114, PTH118
             if identity not in seen:
                 seen.add(identity)
                 yield file, named
+
+
+def _real(path: str) -> str:
+    """`outputs.real` as texts."""
+    try:
+        return os.path.realpath(path)
+    except OSError:  # a link that goes away
+        return os.path.abspath(path)  # noqa: PTH100
 
 
 def _is_folder(path: Path) -> bool:
@@ -281,7 +289,7 @@ def _files_below(folder: Path, inventory: Inventory) -> list[Path]:
     """
     files: list[Path] = []
     seen: set[str] = set()
-    above = set(Path(os.path.realpath(folder)).parents)
+    above = set(outputs.real(folder).parents)
 
     def note(error: OSError) -> None:
         path = Path(error.filename)
@@ -291,14 +299,14 @@ def _files_below(folder: Path, inventory: Inventory) -> list[Path]:
         inventory.unreadable.append(path)
 
     for parent, folders, names in os.walk(folder, followlinks=True, onerror=note):
-        seen.add(os.path.realpath(parent))
+        seen.add(_real(parent))
         if outputs.is_unfinished(Path(parent)):
             if Path(parent) == folder:
                 outputs.require_finished(folder)
             note(OSError(0, "its writing was interrupted", parent))
             folders[:] = []
             continue
-        inner = {n: os.path.realpath(Path(parent, n)) for n in sorted(folders) if n[0] != "."}
+        inner = {n: _real(f"{parent}/{n}") for n in sorted(folders) if n[0] != "."}
         outer = [Path(parent, name) for name, real in inner.items() if Path(real) in above]
         inventory.skipped += [(path, _OUTER) for path in outer]
         folders[:] = [

@@ -248,8 +248,14 @@ def folder(path: Path, *, owns: Callable[[Path], bool]) -> Iterator[Path]:
 
 
 def real(path: Path) -> Path:
-    """Return a path without links; of links in a cycle one of them, which cannot be opened."""
-    return Path(os.path.realpath(path))
+    """Return a path without links; of links in a cycle one of them, which cannot be opened.
+
+    Itself where a link goes away as it is followed, as those of a process that ends.
+    """
+    try:
+        return Path(os.path.realpath(path))
+    except OSError:
+        return path.absolute()
 
 
 def is_unfinished(path: Path) -> bool:

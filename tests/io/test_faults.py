@@ -709,3 +709,20 @@ def test_a_reader_that_raises_is_one_line(tmp_path: Path, run, monkeypatch, erro
             "convert", "--debug", tmp_path / "a.parquet", "-o", tmp_path / "b.pftrace"
         )
         assert "Traceback" in output
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links are for administrators")
+def test_a_link_that_goes_away_as_it_is_followed_is_skipped(tmp_path: Path, monkeypatch) -> None:
+    """Of a folder such as /proc: an internal error, and none of its files was read."""
+    ci.write(tiny_trace(), tmp_path / "run/a.json")
+    (tmp_path / "run/cwd").symlink_to(tmp_path)
+    (tmp_path / "run/exe").symlink_to(tmp_path / "none")
+    read_link = os.readlink
+
+    def gone(path, **options):
+        if Path(path).name in ("cwd", "exe"):
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
+        return read_link(path, **options)
+
+    monkeypatch.setattr(os, "readlink", gone)
+    assert ci.read(tmp_path / "run").nodes.num_rows == tiny_trace().nodes.num_rows
