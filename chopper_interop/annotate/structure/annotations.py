@@ -14,7 +14,12 @@ import numpy as np
 
 from chopper_interop import arguments, rank_batches, training_steps
 from chopper_interop.annotate import provenance
-from chopper_interop.annotate.structure.autograd import Autograd, link_autograd, read_arguments
+from chopper_interop.annotate.structure.autograd import (
+    HIERARCHY,
+    Autograd,
+    link_autograd,
+    read_arguments,
+)
 from chopper_interop.annotate.structure.coverage import COLUMNS, coverage
 from chopper_interop.annotate.structure.modules import (
     BlockLists,
@@ -90,7 +95,8 @@ def block_lists(batches: Iterable[Trace], only: Collection[str] = COLUMNS) -> Bl
         return None
     stated = []
     for part in batches:
-        operators, _, _, hierarchy = read_arguments(part)
+        operators = np.flatnonzero(part.array("kind") == Kind.CPU_OP)
+        (hierarchy,) = arguments.find(part, operators, HIERARCHY)
         stated.append(stated_modules(part, classify_names(part), operators, hierarchy))
     return BlockLists.of(stated)
 

@@ -24,6 +24,9 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import EdgeKind, Kind
 from chopper_interop.trace import Trace
 
+HIERARCHY = "Module Hierarchy"
+"""Argument of operators of a script: the stack of calls of modules."""
+
 if TYPE_CHECKING:
     from chopper_interop.annotate.structure.names import Names
     from chopper_interop.arguments import ArgumentRanges, Integers
@@ -52,7 +55,7 @@ def read_arguments(trace: Trace) -> OperatorArguments:
     """Read the arguments; execution traces have another name for sequence numbers."""
     operators = np.flatnonzero(trace.array("kind") == Kind.CPU_OP)
     (hierarchy,), (profiled, in_et, thread) = arguments.find_with_integers(
-        trace, operators, ("Module Hierarchy",), ("Sequence number", "ET seq_id", "Fwd thread id")
+        trace, operators, (HIERARCHY,), ("Sequence number", "ET seq_id", "Fwd thread id")
     )
     sequence = profiled
     if in_et.known.any():  # of ranks of execution traces
