@@ -1,7 +1,8 @@
 """Work on some ranks of a trace at a time, so that memory does not grow with the number of ranks.
 
 Many ranks may be few nodes: a batch has as many ranks as have a million nodes together, so that what a call
-costs is not paid for each rank. Batches are the same whether arrays lie in memory or in files.
+costs is not paid for each rank. Batches are the same whether arrays lie in memory or in files, and no result depends on
+them: what is taken from other ranks is looked up in all batches first.
 """
 
 from __future__ import annotations

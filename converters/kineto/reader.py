@@ -172,8 +172,8 @@ def read_together(paths: list[Path], *, rank: int | None = None) -> Combined:
     samples.add_samples(builder, file, owners, issues)
     for name in _NOT_OF_ARROWS:
         del file.columns[name]
-    is_cut = choice is not None and choice.first_ts is not None
-    trace = builder.finish(keep=False, since=choice.first_ts + file.base_ns if is_cut else None)
+    first_ts = None if choice is None else choice.first_ts
+    trace = builder.finish(keep=False, since=None if first_ts is None else first_ts + file.base_ns)
     memory.give_back(len(file.text))
     trace = edges.add_edges(trace, file, owners, issues)
     trace, groups = communication.add_communication(recognise(trace), file, issues)

@@ -145,7 +145,7 @@ def _selection(events: Events, of_work: Array, steps: Collection[int]) -> Select
 
 
 def _one_of_each_range(
-    columns: Array, ranges: Array, calls: Array, number: Array, is_alone: Array
+    columns: dict[str, Array], ranges: Array, calls: Array, number: Array, is_alone: Array
 ) -> Array | None:
     """Correlation id of one call, of each process, in each range of a step; None if none of a range has an id alone.
 
@@ -160,7 +160,7 @@ def _one_of_each_range(
     """
     pid, ts = columns["pid"].astype(np.int64), columns["ts"]
     end = np.append(ts[ranges] + columns["dur"][ranges], _NEVER)
-    where = [pid[calls]]
+    where: list[Array] = [pid[calls]]
     for group in (
         pid,
         np.zeros_like(pid),
