@@ -159,7 +159,7 @@ class _Batch:
 
 
 def _evidence_of_waits(trace: Trace) -> list[wait_order.Evidence | None]:
-    """What the repetitions of waits in all batches of ranks say of those of each; None for a batch that is alone."""
+    """Return what repetitions in all batches of ranks say of the waits of each; None for a batch that is alone."""
     spans = rank_batches.spans(trace)
     if len(spans) < 2 or not makes_calls(trace, Role.STREAM_WAIT):  # noqa: PLR2004
         return [None] * max(len(spans), 1)

@@ -1,4 +1,4 @@
-"""What all repetitions of a wait say, in whichever batches of ranks they are (`rank_batches`).
+"""Evidence of all repetitions of a wait, in whichever batches of ranks they are (`rank_batches`).
 
 Waits are resolved some ranks at a time, by what those of all ranks say together. Each batch numbers its pairs of streams,
 and what a number stands for is the same in all of them: the launches around the wait, and both streams::
@@ -45,7 +45,7 @@ def of_job(batches: Sequence[Callable[[], Waits | None]]) -> list[Evidence | Non
 
 
 def _said_by(read: Callable[[], Waits | None], for_older: Array | None) -> Said | None:
-    """What the waits of a batch say, in files if arrays are."""
+    """Return what the waits of a batch say, in files if arrays are."""
     waits = read()
     tried = None if waits is None else wait_order.find_pairs(waits, for_older)
     if tried is None:
@@ -75,7 +75,7 @@ def _waits_for_older(batches: Sequence[Said]) -> list[Array]:
 
 
 def _totals_of_job(batches: Sequence[Said]) -> list[Totals]:
-    """What the pairs of each code of each batch say, with those of all others that stand for the same."""
+    """Add up what the pairs of each code of each batch say, with those of all others that stand for the same."""
     group, stream = _groups(batches)
     code = _numbers(
         [

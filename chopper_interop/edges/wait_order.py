@@ -171,7 +171,7 @@ class Waits(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What repetitions in all batches of ranks say of the waits of one of them.
+    """Evidence that repetitions in all batches of ranks give of the waits of one of them.
 
     Parameters
     ----------

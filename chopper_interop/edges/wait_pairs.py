@@ -158,7 +158,7 @@ class Repetitions(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What the waits of a batch say.
+    """Evidence that the waits of a batch give.
 
     Parameters
     ----------

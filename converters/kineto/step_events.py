@@ -56,7 +56,7 @@ class _KeptWhole(Exception):  # noqa: N818 # no error, but what ends a first sca
 
 
 class Choice:
-    """Which events of a file are kept for some steps.
+    """Choice of the events of a file that are kept for some steps.
 
     Parameters
     ----------

@@ -170,11 +170,11 @@ def test_lists_of_blocks_on_several_ranks_are_numbered_one_after_the_other(tmp_p
 
     def events(rank: int) -> list[dict[str, Any]]:
         blocks = [["encoder.block.0", "encoder.block.1", "decoder.block.0"], ["decoder.block.1"]]
-        found = []
+        events_ = []
         for i, block in enumerate(blocks[rank]):
             name = f"FSDP::pre_backward ({block}.mlp)"
-            found += [span("user_annotation", name, 20 * i, 10), *_launched(i + 1, 20 * i + 2)]
-        return found
+            events_ += [span("user_annotation", name, 20 * i, 10), *_launched(i + 1, 20 * i + 2)]
+        return events_
 
     job = _two_ranks(tmp_path, events)
     assert _by_rank(job, "layer") == [[0, 1, 2], [3]]
@@ -186,14 +186,14 @@ def test_classes_of_blocks_are_lists_of_the_job(tmp_path: Path) -> None:
 
     def events(rank: int) -> list[dict[str, Any]]:
         blocks = [f"Block_{i}" for i in range(4)] if rank else ["Norm_0", "Norm_1"]
-        found = [span("python_function", "nn.Module: Model_0", 0, 1000)]
+        events_ = [span("python_function", "nn.Module: Model_0", 0, 1000)]
         for i, block in enumerate(blocks):
-            found += [
+            events_ += [
                 span("python_function", f"nn.Module: {block}", 20 * i + 1, 15),
                 span("python_function", f"nn.Module: Linear_{i}", 20 * i + 2, 12),
                 *_launched(i + 1, 20 * i + 3),
             ]
-        return found
+        return events_
 
     job = _two_ranks(tmp_path, events)
     assert not differences(job, ["rank_batches.MAX_NODES"])
@@ -221,7 +221,7 @@ def test_shapes_of_convolutions_are_of_all_ranks(tmp_path: Path) -> None:
 
 def test_kernels_of_unknown_work_count_on_ranks_without_any_known_work(tmp_path: Path) -> None:
     def events(rank: int) -> list[dict[str, Any]]:
-        name = "custom::mine" if rank else "aten::mm"
+        name = "custom::op" if rank else "aten::mm"
         return [_op(name, 0, [3, 5], [5, 7]), *_launched(1, 1)]
 
     job = _two_ranks(tmp_path, events)

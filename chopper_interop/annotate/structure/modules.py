@@ -55,7 +55,7 @@ model of an encoder and a decoder."""
 _MAX_LENGTH_RATIO = 4
 """Chosen: a class with less than this part of the blocks of the longest list is not a list."""
 _RANGES, _CALLS, _HIERARCHIES = range(3)
-"""What states a module, the first that counts first."""
+"""Sources that state modules, the first that counts first."""
 Callees = dict[str | None, list[str]]
 """Modules that each module calls; those of None have no caller."""
 

@@ -35,7 +35,7 @@ def is_gradient(name: str) -> bool:
 
 @lru_cache(1 << 12)
 def _indexes(name: str) -> tuple[int, int, int] | None:
-    """Which arguments of the operator of a name are input, weight and result; None if it computes no gradients."""
+    """Return the places of input, weight and result among the arguments of an operator; None if it computes no gradients."""
     return next((indexes for names, indexes in _GRADIENTS if names.fullmatch(name)), None)
 
 
