@@ -53,6 +53,10 @@ _State = types.CPointer(types.int64)
 _WORD_BYTES = 8
 _RESIDENT_COLUMN = 3
 """Number in ``statm`` that is that of resident pages of files."""
+_PAGES_A_US = 16
+"""Pages that become resident in a microsecond at most: so many does the system map where one is read."""
+_SOONER = 8
+"""Part of the longest time between two looks that is the shortest (chosen: a fiftieth of one processor looks then)."""
 _READ_WRITE, _SHARED, _DONTNEED = 3, 1, 4
 """``PROT_READ | PROT_WRITE``, ``MAP_SHARED`` and ``MADV_DONTNEED`` of Linux."""
 _INTERRUPTED = int(errno.EINTR)
@@ -96,6 +100,42 @@ def _compiled(function: Callable[..., Any]) -> Any:
 def _called(*signature: Any) -> Callable[[Callable[..., Any]], Any]:
     """Compile a function of a signature that others call by its address."""
     return _cfunc(*signature)
+
+
+@_compiled
+def _unmap_all(state: Any) -> None:
+    """Unmap the pages of all files until they are needed again. For the thread that has the mutex."""
+    for at in range(state[COUNT]):
+        _madvise(_word(state[ADDRESS + at]), _word(abs(state[SIZE + at])), _int(_DONTNEED))
+
+
+@_compiled
+def _resident(state: Any) -> Any:
+    """Pages of files that are resident, which Linux's ``statm`` has; 0 if it cannot be read.
+
+    For the thread that has the mutex.
+    """
+    state[REST] = state[LINE]
+    if _read_at(_int(state[STATM]), _word(state[LINE]), _word(LONGEST_LINE), types.int64(0)) <= 0:
+        return types.int64(0)
+    pages = types.int64(0)
+    for _ in range(_RESIDENT_COLUMN):
+        pages = _number(_word(state[REST]), _word(state[ITSELF] + _WORD_BYTES * REST), _int(10))
+    return pages
+
+
+@_compiled
+def _room(state: Any) -> Any:
+    """Pages that may become resident; where there are none, all of these files are unmapped.
+
+    What is resident after that says nothing: other threads map pages meanwhile.
+    """
+    _lock(_word(state[ITSELF]))
+    room = state[USUAL] + state[MOST_RESIDENT] - _resident(state)
+    if room < 0:
+        _unmap_all(state)
+    _unlock(_word(state[ITSELF]))
+    return max(room, types.int64(0))
 
 
 @_compiled
@@ -228,8 +268,14 @@ def _is_large(state: Any, size: Any) -> Any:
 
 @_called(_word(_State, _word))
 def _allocate(state: Any, size: Any) -> Any:
-    """Return memory whose values are not set, as ``malloc``."""
-    return _taken(state, size) if _is_large(state, size) else _malloc(max(size, _word(1)))
+    """Return memory whose values are not set, as ``malloc``.
+
+    Who asks for much has mapped much: it need not wait for the thread that watches, which a busy system lets wait.
+    """
+    if not _is_large(state, size):
+        return _malloc(max(size, _word(1)))
+    _room(state)
+    return _taken(state, size)
 
 
 @_called(_word(_State, _word))
@@ -282,38 +328,21 @@ def _give_back(state: Any, address: Any) -> None:
         _free(address)
 
 
-@_compiled
-def _unmap_all(state: Any) -> None:
-    """Unmap the pages of all files until they are needed again."""
-    _lock(_word(state[ITSELF]))
-    for at in range(state[COUNT]):
-        _madvise(_word(state[ADDRESS + at]), _word(abs(state[SIZE + at])), _int(_DONTNEED))
-    _unlock(_word(state[ITSELF]))
-
-
 @_called(types.void(_State))
 def _release(state: Any) -> None:
     """Unmap the pages of all files until they are needed again."""
+    _lock(_word(state[ITSELF]))
     _unmap_all(state)
-
-
-@_compiled
-def _resident(state: Any) -> Any:
-    """Pages of files that are resident, which Linux's ``statm`` has; 0 if it cannot be read."""
-    state[REST] = state[LINE]
-    if _read_at(_int(state[STATM]), _word(state[LINE]), _word(LONGEST_LINE), types.int64(0)) <= 0:
-        return types.int64(0)
-    pages = types.int64(0)
-    for _ in range(_RESIDENT_COLUMN):
-        pages = _number(_word(state[REST]), _word(state[ITSELF] + _WORD_BYTES * REST), _int(10))
-    return pages
+    _unlock(_word(state[ITSELF]))
 
 
 @_called(types.void(_State))
 def _begin(state: Any) -> None:
     """Begin with what is resident when no page of these files is."""
+    _lock(_word(state[ITSELF]))
     _unmap_all(state)
     state[USUAL] = _resident(state)
+    _unlock(_word(state[ITSELF]))
 
 
 @_called(_word(_State))
@@ -322,15 +351,10 @@ def _watch(state: Any) -> Any:
 
     A thread calls it, which knows nothing of Python.
     """
-    most = state[MOST_RESIDENT]
+    longest = state[LOOK_US]
     while state[IS_ON] != 0:
-        _sleep_us(types.uint32(state[LOOK_US]))
-        if _resident(state) > state[USUAL] + most:
-            _unmap_all(state)
-            left = _resident(state)
-            # more of others: unmapping at each look would be in vain
-            if left < state[USUAL] or left > state[USUAL] + most // 2:
-                state[USUAL] = left
+        room = _room(state)
+        _sleep_us(types.uint32(min(max(room // _PAGES_A_US, longest // _SOONER), longest)))
     return _word(0)
 
 

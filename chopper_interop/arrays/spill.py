@@ -62,11 +62,12 @@ second an array has eight bytes for each of four million nodes; those of one ran
 these were a hundred gigabytes that 64 ranks wrote."""
 _FRESH_BYTES = 1 << 20
 """Bytes from which zeros are pages of their own. Chosen: the two calls that takes cost less than clearing as many bytes."""
-_RESIDENT_BYTES = 1 << 28
-"""Bytes of pages of files that may be resident. Chosen: a small part of any machine's memory; to unmap
-1 GB and map it again takes 0.15 s."""
+_RESIDENT_BYTES = 3 << 27
+"""Bytes of pages of files that may be resident. Chosen: a small part of any machine's memory. To unmap and map them again
+takes 0.15 s a GB that is read and more that is written: a summary of 8 ranks took 41 s with half a gigabyte, 44 with a quarter."""
 _LOOK_S = 0.005
-"""Seconds between two looks at what is resident. Chosen: some 50 MB are touched meanwhile; a look takes 20 us."""
+"""Longest time between two looks at what is resident. Chosen: a look takes 20 us, and few pages are touched in a millisecond,
+but what gathers values of all ranks maps some around each, tens of GB a second."""
 _is_on: ContextVar[bool] = ContextVar("_is_on", default=False)
 _Pages: TypeAlias = "Array | mmap.mmap"
 """Pages of a file: of the allocator, or as Python maps them."""
