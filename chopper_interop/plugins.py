@@ -1,4 +1,4 @@
-"""What plug-ins return: it is checked, as work with other files and formats depends on it.
+"""Checks of what plug-ins return, as work with other files and formats depends on it.
 
 Functions of this package are called without. `package` is the name and version of the one that brings a plug-in.
 """
@@ -139,7 +139,7 @@ def unchanged(trace: Trace, name: str, package: str) -> Iterator[None]:
 
 
 def _state(trace: Trace) -> tuple[Any, ...]:
-    """What two states of a trace differ in: which tables it has, and sums of their memory."""
+    """State of a trace, for comparison: which tables it has, and sums of their memory."""
     from isal import isal_zlib  # ten times as fast as Python's
 
     tables = [getattr(trace, name) for name in hub.TABLES]

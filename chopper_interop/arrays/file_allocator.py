@@ -158,7 +158,7 @@ class Files:
 
     @property
     def reason(self) -> str:
-        """What the system said where there was no room."""
+        """The system's reason why there was no room."""
         return os.strerror(int(self._state[REASON]))
 
     def release(self) -> None:

@@ -142,7 +142,7 @@ def _look_at(
 
 
 class _Visits:
-    """How many pages are visited to read all rows below a page.
+    """Number of pages that are visited to read all rows below a page.
 
     With `with_long_cells` these include the pages on which long cells are continued.
     """
