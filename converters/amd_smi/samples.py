@@ -117,6 +117,7 @@ def _read(
     if has_time_in_front(text[: inputs.HEAD_BYTES]):
         text, stamps = loop_times.taken_out(text)
     rows = read_rows(text, issues)
+    del text  # before samples take as much
     issues.add(faults.EMPTY, int(not rows.events))
     timed = timed_rows(rows, path, options, issues, stamps)
     source = sampling_rows.source_of_file(path, converter, SOURCE, rows.events)
