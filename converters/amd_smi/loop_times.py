@@ -8,7 +8,8 @@
     Sun Nov 29 20:00:02 UTC 2026        those of tick 1
 
 The lines are taken out before the outputs are read, as some begin like rows. Where a tick begins is known
-by the GPUs, which come again.
+by the GPUs, which come again. Lines with a time of day that are no time, as they have no date or words of
+another language, are taken out too, and counted.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from chopper_interop.converters.sampling.text import NO_NUMBER
 from chopper_interop.converters.sampling.timestamps import (
     SECOND,
     Timestamp,
+    has_time_of_day,
     parse_labelled_timestamp,
+    with_year_first,
 )
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.meta import LOCALTIME, REALTIME
@@ -48,24 +51,31 @@ NOT_OF_OUTPUTS = Fault.loss(
     "time-of-loop-unclear",
     "Times of a loop that are more or fewer than the outputs, so that it is not known which are whose, were left out.",
 )
+UNREAD = Fault.loss(
+    "time-of-loop-unread",
+    "Times of a loop without a date, or in a form that is not known, were left out: have it print `date -Is`.",
+)
 _CANDIDATE = re.compile(
-    r'^[^\n"{}|]{0,80}\d\d:\d\d:\d\d[^\n"{}|]{0,80}\n|^[^\n\w]{0,20}\d{10,19}(?:\.\d{1,9})?[^\n\w]{0,20}\n',
+    r'^[^\n"{}|]{0,80}\d\d:\d\d:\d\d[^\n"{}|]{0,80}\n'
+    r"|^[^\n\w]{0,20}(?:\d{10,19}(?:\.\d{1,9})?|\d{8}[T_-]\d{6}[^\n\W]{0,5})[^\n\w]{0,20}\n",
     re.MULTILINE,
 )
-"""Lines that may be times: with a time of day, or a number of seconds or less since 1970 alone."""
+"""Lines that may be times: with a time of day, or alone a number of seconds or less since 1970, or of digits of a date and a time."""
 
 
-def taken_out(text: str) -> tuple[str, list[Timestamp]]:
+def taken_out(text: str, issues: IssueLog) -> tuple[str, list[Timestamp]]:
     """Return a text without the times of a loop, and these."""
-    lines = [
-        (match, stamp)
-        for match in _CANDIDATE.finditer(text)
-        if (stamp := parse_labelled_timestamp(match[0])) is not None
-    ]
-    begins = [0, *(match.end() for match, _ in lines)]
-    ends = [*(match.start() for match, _ in lines), len(text)]
+    lines = list(_CANDIDATE.finditer(text))
+    stamps = list(map(parse_labelled_timestamp, with_year_first([line[0] for line in lines])))
+    if not any(stamps):
+        lines = [line for line in lines if has_time_of_day(line[0].strip())]
+        issues.add(UNREAD, len(lines), lines[0][0].strip() if lines else "")
+    else:
+        lines = [line for line, stamp in zip(lines, stamps, strict=True) if stamp is not None]
+    begins = [0, *(line.end() for line in lines)]
+    ends = [*(line.start() for line in lines), len(text)]
     rest = "".join(text[begin:end] for begin, end in zip(begins, ends, strict=True))
-    return rest, [stamp for _, stamp in lines]
+    return rest, [stamp for stamp in stamps if stamp is not None]
 
 
 def timed(

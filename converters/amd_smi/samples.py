@@ -115,7 +115,7 @@ def _read(
     stamps: list[Timestamp] = []
     text = decode(inputs.read(path, issues))
     if has_time_in_front(text[: inputs.HEAD_BYTES]):
-        text, stamps = loop_times.taken_out(text)
+        text, stamps = loop_times.taken_out(text, issues)
     rows = read_rows(text, issues)
     del text  # before samples take as much
     issues.add(faults.EMPTY, int(not rows.events))

@@ -15,7 +15,10 @@ from enum import Enum
 from chopper_interop.converters.amd_smi import lanes, layout, recorder_lanes, rocm_smi_lanes
 from chopper_interop.converters.sampling.ambiguous_headers import is_of_nvidia
 from chopper_interop.converters.sampling.text import without_tabs
-from chopper_interop.converters.sampling.timestamps import parse_labelled_timestamp
+from chopper_interop.converters.sampling.timestamps import (
+    has_time_of_day,
+    parse_labelled_timestamp,
+)
 
 
 class Output(Enum):
@@ -190,8 +193,10 @@ def _without_messages(text: str) -> tuple[str, bool]:
 
 
 def _is_time_of_script(line: str) -> bool:
-    """True for the time that a loop printed in front of an output; amd-smi's own is part of it."""
-    return not line.startswith("TIMESTAMP") and parse_labelled_timestamp(line) is not None
+    """True for the time that a loop printed in front of an output, read or not; amd-smi's own is part of it."""
+    line = line.strip()
+    is_time = parse_labelled_timestamp(line) is not None or has_time_of_day(line)
+    return is_time and not line.startswith("TIMESTAMP")
 
 
 def _kind_of_csv(body: str) -> Output | None:

@@ -1,6 +1,6 @@
 """Times as tools and the scripts around them write them: one set of formats for every converter.
 
-Understood are ISO 8601 dates (also ``2024/05/01 12:34:56.789`` and ``20240501 12:34:56``), what
+Understood are ISO 8601 dates (also ``2024/05/01 12:34:56.789``, ``20240501 12:34:56`` and ``20240501-123456``), what
 ``date`` and ``ctime`` print (``Wed May  1 12:34:56 UTC 2024``, with AM or PM, day before month),
 and seconds, milli-, micro- or nanoseconds since 1970; dates that end in the year where their file shows
 which number is the month (`with_year_first`). An offset from UTC is resolved; the name of
@@ -40,6 +40,7 @@ _HALF = r"(?P<half> [AP]M)?"
 _ZONE = r"(?P<zone>Z|[+-]\d\d(?::?\d\d)?|[A-Z]{3,5})"
 _FORMATS = (
     rf"{_YEAR}(?P<mark>[-/]?)(?P<month>\d\d)(?P=mark)(?P<day>\d\d)[T ,_-]+{_CLOCK}\s*{_ZONE}?",
+    rf"{_YEAR}(?P<month>\d\d)(?P<day>\d\d)[T_-](?P<hour>\d\d)(?P<minute>\d\d)(?P<second>\d\d){_ZONE}?",
     rf"{_WEEKDAY} +{_MONTH} +{_DAY} +{_CLOCK}{_HALF}(?: +{_ZONE})? +{_YEAR}",
     rf"{_WEEKDAY} +{_DAY} +{_MONTH} +{_YEAR} +{_CLOCK}{_HALF}(?: +{_ZONE})?",
     r"(?P<epoch>\d{10}|\d{13}|\d{16}|\d{19})(?:\.(?P<decimals>\d*))?",
@@ -54,6 +55,10 @@ _EPOCH_UNITS = {10: (SECOND, 0), 13: (MILLISECOND, 3), 16: (1_000, 6), 19: (1, 9
 of a second that the digits hold."""
 _NUMERIC_DATE = re.compile(r"\s*(\d\d?)([-/.])(\d\d?)\2(\d{4})(?=[T ,_-])")
 """Day and month, or month and day, before the year."""
+_TIME_OF_DAY = re.compile(
+    r'(?:[^\n"{}|,]{0,40},)?[^\n"{}|,]{0,40}\b\d\d?:\d\d:\d\d\b[^\n"{}|,]{0,40}'
+)
+"""At most one comma, as between date and time; rows of values have more, or these signs."""
 _LONGEST_LINE = 80
 """Longer lines are not searched for a time; the longest format takes about 40 characters."""
 # Second that only a minute with a leap second has, and hour at which pm begins.
@@ -134,6 +139,11 @@ def parse_labelled_timestamp(text: str) -> Timestamp | None:
     if not text or len(text) > _LONGEST_LINE or not any(c.isdigit() for c in text):
         return None
     return _parse(text, _LABELLED)
+
+
+def has_time_of_day(line: str) -> bool:
+    """True for a line that shows a time of day and has no cells: a time, perhaps in a form that is not known."""
+    return _TIME_OF_DAY.fullmatch(line) is not None
 
 
 def split_leading_timestamp(line: str) -> tuple[str, str]:

@@ -74,6 +74,8 @@ OUTPUTS = [
         ("== 2026-11-29T20:00:0{}.250Z ==", "realtime", 250_000_000),
         ("2026-11-29 20:00:0{}", "localtime", 500_000_000),  # which begins like a row
         ("179598240{}", "realtime", 500_000_000),
+        ("----- 20261129_20000{} -----", "localtime", 500_000_000),  # as scripts name files
+        ("11/29/2026 20:00:0{}", "localtime", 500_000_000),
     ],
 )
 def test_a_time_that_a_loop_prints_is_that_of_the_output_behind_it(
@@ -94,6 +96,24 @@ def test_a_time_that_a_loop_prints_is_that_of_the_output_behind_it(
         "".join(texts) + stamp.format(9) + "\n", newline=""
     )  # the loop was stopped there
     assert lanes(ci.read(path)) == lanes(trace)
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize(
+    "stamp", ["20:00:0{}", "Sample at 20:00:0{}", "So 29. Nov 20:00:0{} CET 2026"]
+)
+def test_times_of_a_loop_that_are_not_read_are_named(
+    tmp_path: Path, output: str, stamp: str
+) -> None:
+    """Such files were of no known format, and with it named, of rows in front of a header."""
+    path = tmp_path / "loop.txt"
+    texts = [f"{stamp.format(2 * k)}\n{output.format(100 + k)}" for k in range(3)]
+    path.write_text("".join(texts), newline="")
+    with pytest.raises(ci.errors.ReadError, match=r"Times of a loop without a date.*date -Is"):
+        ci.read(path)
+    trace = ci.read(path, at_ns=AT_NS)
+    assert lanes(trace) == {(0, "socket power"): [102], (1, "socket power"): [7]}
+    assert counts(trace)["time-of-loop-unread"] == 3
 
 
 def test_times_of_a_loop_that_are_not_one_for_each_output(tmp_path: Path) -> None:
