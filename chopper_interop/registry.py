@@ -324,13 +324,13 @@ def working_analyses() -> dict[str, Callable[..., Any]]:
 
 def converter(name: str) -> Converter:
     """The converter of that name."""
-    return _named(name, converters(), converters(), "format")
+    return _named(name, converters(), converters(), CONVERTERS)
 
 
 def analysis(name: str) -> Callable[..., Any]:
     """The analysis of that name."""
     names = analysis_names()
-    return _named(name, {name: _analysis(name)} if name in names else {}, names, "analysis")
+    return _named(name, {name: _analysis(name)} if name in names else {}, names, ANALYSES)
 
 
 def readers() -> list[Callable[..., Any]]:
@@ -613,10 +613,11 @@ def brought_by(group: str, name: str) -> str:
     return "" if point is None else _package(point)
 
 
-def _named(name: str, loaded: dict[str, Any], known: Iterable[str], noun: str) -> Any:
-    item = loaded.get(name)
+def _named(name: str, loaded: dict[str, Any], known: Iterable[str], group: str) -> Any:
+    item, noun = loaded.get(name), "format" if group == CONVERTERS else "analysis"
     if isinstance(item, Broken):
-        raise UnknownFormatError(f"{noun} {name!r} does not load: {item.reason}")
+        subject = ", of ".join(filter(None, (f"{noun} {name!r}", brought_by(group, name))))
+        raise UnknownFormatError(f"{subject}, does not load: {item.reason}")
     if item is None:
         raise UnknownFormatError(f"there is no {noun} {name!r}", hint=similar(name, known))
     return item

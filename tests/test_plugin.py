@@ -126,6 +126,7 @@ def test_formats_are_listed_with_their_options_and_broken_ones_with_the_reason(d
 def test_broken_plugin_gives_the_reason_when_it_is_requested(done):
     status, _, errors = done["broken"]
     assert status == 3
+    assert "format 'shards', of chopper-shards 1.0, does not load" in errors
     assert "glass everywhere" in errors
     assert "Traceback" not in errors
 
@@ -323,6 +324,7 @@ def test_what_a_plugin_returns_is_checked(tmp_path):
     for case, (status, _, err) in _ran_with_odd(tmp_path, asked).items():
         assert (status, err.count("\n")) == (STATUSES.get(case, 8), 1), (case, err)
         assert status == 8 or "report it to the authors of odd 1.0" in err, err
+        assert case != "returns" or "of odd 1.0, returns a" in err, err
 
 
 FLAWED = """

@@ -157,10 +157,16 @@ def plan_analyses(
             plan.ignored[name] = [option for option in common if option not in takes]
     required = [*common, *([AGAINST] if against else [])]
     for option in registry.unknown_options(plan.functions, required):
-        searched = f"none of the analyses {', '.join(names)}" if names else "no analysis"
-        hint = "name the analyses, or all" if names == [DEFAULT] else None
-        raise UsageError(f"--{option}: {searched} has such an option", hint=hint)
+        searched = f"not an option of {' or '.join(names) if names else 'any analysis'}"
+        raise UsageError(f"--{option}: {searched}", hint=_having(option))
     return plan
+
+
+def _having(option: str) -> str | None:
+    """Hint for an option that the analyses which were named lack: those that have it; None if none has."""
+    functions = registry.working_analyses()
+    having = [name for name, f in functions.items() if option in registry.options(f)]
+    return f"name all, or some that have it: {', '.join(having)}" if having else None
 
 
 def check_options(plan: AnalysisPlan) -> None:

@@ -647,7 +647,12 @@ def test_texts_of_findings_are_folded_and_commands_whole(demo: Path, run, monkey
         (("compare", "--against", "x", "-O", "names=like"), "names=like"),
         (("compare", "--against", "x", "-O", "against_steps=x"), "steps=x"),
         (("kernels", "-O", "bogus=1"), "-O bogus"),
-        (("--by", "rank"), "name the analyses, or all"),
+        (
+            ("--by", "rank"),
+            "--by: not an option of summary (name all, or some that have it: breakdown,",
+        ),
+        (("--against", "x"), "(name all, or some that have it: compare, sweep)"),
+        (("idle", "temporal", "--against", "x"), "--against: not an option of idle or temporal"),
         (("-o", "a.pftrace"), "such as critical_path, or all"),
     ],
 )
