@@ -57,7 +57,10 @@ def jobs_at(path: str) -> list[Path]:
     except OSError as error:
         raise ReadError(f"cannot be opened: {error.strerror}", path=prefix) from error
     if not jobs:
-        raise ReadError("it has no ETs (JOB.0.et, …)", path=prefix, hint=_HOW)
+        as_json = (
+            "; of ETs as JSON chopper-convert makes such" if any(prefix.glob("*.json*")) else ""
+        )
+        raise ReadError("it has no ETs (JOB.0.et, …)", path=prefix, hint=_HOW + as_json)
     return jobs
 
 

@@ -485,9 +485,11 @@ def test_check_of_missing_files_is_refused(
     tmp_path: Path, prefix: str, reason: str, run, monkeypatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.0.json").write_text("{}")
     status, _, errors = run("check", prefix)
     assert status == 4
     assert reason in errors
+    assert prefix != "." or "of ETs as JSON chopper-convert makes such" in errors
 
 
 def test_check_of_a_file_that_is_no_et_finds_that(tmp_path: Path, run) -> None:
