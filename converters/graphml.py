@@ -24,6 +24,7 @@ ALONE = Fault.info(
     "graph-without-samples",
     "A graph has no place for samples of telemetry; what they say of each node is in its columns.",
 )
+_BEGIN = re.compile(rb"(?:<\?xml[^>]{0,200}>)?\s*<graphml[\s>]")
 _NOT_IN_XML = r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
@@ -111,6 +112,9 @@ GRAPHML = Converter(
     description="GraphML (the dependency graph)",
     versions="1.0",
     suffixes=(".graphml", ".graphml.gz"),
+    sniff=_BEGIN.match,
+    json=False,
+    not_read_because="it lacks lanes, samples and arguments; give the profiles that it was made of, or Parquet of these",
     write=write,
     derived=True,
     carries="every node with its columns, and what each waits for, by kind and with the time "

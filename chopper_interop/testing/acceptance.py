@@ -86,7 +86,8 @@ def check_converter(converter: Converter, sample: Path) -> None:
             hint="write it to a file and give its path",
         )
     _check_signatures(converter)
-    if converter.sniff is not None:
+    is_written_alone = converter.read is None and converter.write is not None
+    if converter.sniff is not None and not is_written_alone:  # whose sample is of another format
         _check_sniff(converter, sample)
     if converter.confirms is not None:
         _check_confirms(converter, sample)

@@ -16,7 +16,7 @@ from shared_data import real
 import chopper_interop as ci
 from chopper_interop.build import TraceBuilder
 from chopper_interop.clocks import relations
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import UnknownFormatError, UsageError
 from chopper_interop.graph import Graph
 from chopper_interop.schemas.kinds import EDGE_ENDPOINTS, EdgeKind, Endpoint, Kind, LaneKind
 from chopper_interop.testing.samples import tiny_trace
@@ -255,6 +255,9 @@ def test_graphml_is_what_networkx_has(job: ci.Trace, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="max_nodes"):
         ci.write(job, tmp_path / "never.graphml", max_nodes=10)
     assert not (tmp_path / "never.graphml").exists()
+    for name in ("job.graphml", "some.graphml.gz"):  # such a file was of no known format
+        with pytest.raises(UnknownFormatError, match=f"{name}: GraphML .*give the profiles"):
+            ci.read(tmp_path / name)
 
 
 def test_integers_of_some_nodes_stay_integers(tmp_path: Path) -> None:
