@@ -34,7 +34,7 @@ def parse(option: str, text: str) -> list[int]:
         It is written otherwise, or a range goes backwards or is too long.
     """
     if not _NUMBERS.fullmatch(text):
-        words = ("each",) if option == "steps" else ()
+        words = ("each",) if option == "steps" and text != "each" else ()
         near = difflib.get_close_matches(text, words, 1)
         hint = f"did you mean {near[0]!r}?" if near else None
         raise OptionError(f"{option}={text}: write numbers and ranges, as 0,4-7", hint=hint)

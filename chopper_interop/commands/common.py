@@ -346,11 +346,20 @@ def add_selection_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _gigabytes(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number of gigabytes (write 4 or 0.5)"
+        ) from error
+
+
 def _add_machine_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say what of machines reading may use; results do not depend on them."""
     parser.add_argument(
         "--max-memory",
-        type=float,
+        type=_gigabytes,
         metavar="GB",
         help="memory that reading may need, as estimated from the sizes of the files (default: what is "
         "available); of a job that needs more, ranks are kept in files under TMPDIR",
@@ -370,7 +379,7 @@ def add_unpacking_option(parser: argparse.ArgumentParser) -> None:
     """Add the option of commands that read files, which may be compressed."""
     parser.add_argument(
         "--max-unpacked",
-        type=float,
+        type=_gigabytes,
         metavar="GB",
         help="size that a compressed file may have when unpacked (default: 200 times its own)",
     )

@@ -538,6 +538,10 @@ def test_a_value_behind_an_equals_sign_is_said_so(run, capsys) -> None:
     [
         (["--jobs", "many"], "argument --jobs: invalid int value: 'many'"),
         (
+            ["--max-memory", "4GB"],
+            "argument --max-memory: '4GB' is no number of gigabytes (write 4 or 0.5)",
+        ),
+        (
             ["--on-lose", "a\nb"],
             "unrecognized arguments: --on-lose a\\nb (did you mean --on-loss?)",
         ),

@@ -113,6 +113,7 @@ def test_a_command_keeps_them(demo: Path, tmp_path: Path, run) -> None:
         ("4-6", "it has no training steps 4-6 (it has 0-2)"),
         ("2-4", "the job has no training steps 3-4 (it has 2)"),
         ("x", "steps=x: write numbers and ranges"),
+        ("each", "steps=each: write numbers and ranges, as 0,4-7"),
         ("", "steps=: write numbers and ranges"),
         ([], "steps: there are none to read"),
     ],
@@ -124,6 +125,7 @@ def test_steps_that_are_not_there_are_refused(
     with pytest.raises(UsageError) as raised:
         ci.read(path, steps=steps)
     assert message in str(raised.value)
+    assert "did you mean" not in str(raised.value)
 
 
 def test_a_profile_without_steps_says_what_numbers_them(tmp_path: Path) -> None:
