@@ -273,7 +273,7 @@ def rocm_smi_form(head: bytes) -> RocmSmiForm | None:
         if not line or _ROCM_SMI_MESSAGE.match(line):
             continue
         form = _form_of_line(line, "\n".join(lines[number:]))
-        if form is not None or parse_labelled_timestamp(line) is None:
+        if form is not None or not _is_time_of_script(line):
             return form
     return None
 

@@ -453,3 +453,15 @@ def test_a_fan_level_with_its_share_in_brackets(tmp_path: Path) -> None:
     assert [by_lane[gpu, "fan speed"] for gpu in (0, 1)] == [[56], [79]]
     assert [by_lane[gpu, "fan usage"] for gpu in (0, 1)] == [[21.96], [30]]
     assert not any(issue.code == "value-garbled" for issue in trace.meta.issues)
+
+
+@pytest.mark.parametrize("stamp", ["20:00:0{}", "11/29/2026 20:00:0{}", "29. Nov, 20:00:0{}"])
+def test_times_of_a_loop_that_are_not_read_are_no_other_format(tmp_path: Path, stamp: str) -> None:
+    """Such files were of no known format."""
+    path = tmp_path / "loop.txt"
+    table = "device,Average Graphics Package Power (W)\ncard0,{}\n\n"
+    path.write_text("".join(f"{stamp.format(k)}\n{table.format(100 + k)}" for k in range(3)))
+    with pytest.raises(ci.errors.ReadError, match=r"rocm-smi writes no time.*period_ms"):
+        ci.read(path)
+    trace = ci.read(path, at_ns=10**18, period_ms=1000)
+    assert trace.array("value", "samples").tolist() == [100, 101, 102]
