@@ -128,8 +128,10 @@ def _selection(events: Events, of_work: Array, steps: Collection[int]) -> Select
         return None  # ranges that launch nothing are no steps if others launch something, of which only the whole file says
     if (gather.find(elsewhere, of_steps) >= 0).any():
         return None  # an id of several launches: which of these counts, only the whole file says
+    launches = np.flatnonzero(gather.find(gather.unique(of_work), number) >= 0)  # few of the calls
+    calls, number = calls[launches], number[launches]
     ids, code, count = np.unique(number, return_inverse=True, return_counts=True)
-    others = np.flatnonzero((gather.find(gather.unique(of_work), number) >= 0) & ~inside[calls])
+    others = np.flatnonzero(~inside[calls])
     is_alone = count[code[others]] == 1
     of_ranges = np.flatnonzero(is_range)
     examples = _one_of_each_range(columns, of_ranges, calls[others], number[others], is_alone)
