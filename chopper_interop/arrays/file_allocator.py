@@ -92,6 +92,8 @@ class Files:
         self._context = contextvars.Context()
         """In which all arrays of numpy lie in files."""
         self._context.run(_set_handler, of_columns)
+        self._folder = ""
+        self._name_files()
 
     @property
     def is_own(self) -> bool:
@@ -116,6 +118,7 @@ class Files:
         OSError
             There is no room for it on disk.
         """
+        self._name_files()
         made: Bytes
         try:
             made = self._context.copy().run(np.empty, size, np.uint8)
@@ -129,6 +132,7 @@ class Files:
         Of the pages of all files at most some `most_resident_bytes` are resident meanwhile, looked at every `look_s`. That
         takes a thread without Python's lock, which long calls of numpy keep.
         """
+        self._name_files()
         if not self._is_asked:  # not before: what reads files in several threads asks meanwhile
             ctypes.pythonapi.PyMem_SetAllocator(_RAW, ctypes.byref(self._of_python))
             self._is_asked = True
@@ -150,6 +154,14 @@ class Files:
             _join(int(self._state[WATCH]), None)
         self._state[WATCH] = 0
         self._drop(self._state.ctypes.data)
+
+    def _name_files(self) -> None:
+        """Name further files in the temporary folder, which a program may have changed."""
+        folder = tempfile.gettempdir()
+        if folder != self._folder:
+            pattern = _pattern(folder)
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(pattern))  # a thread may read it now
+            self._state[PATTERN], self._folder = ctypes.addressof(pattern), folder
 
     @property
     def refused_bytes(self) -> int:
@@ -193,23 +205,10 @@ def _made() -> tuple[Array, Any, Any, _Allocator]:
     """Return the state of the functions, numpy's handlers of analyses and of columns, and what Python asks.
 
     They stay until the process ends, and what they refer to does, too: arrays may be freed at any time.
-
-    Raises
-    ------
-    WriteError
-        The temporary folder has so long a name that no file in it can be named.
     """
     state = np.zeros(WORDS, np.int64)
-    pattern = os.fsencode(Path(tempfile.gettempdir(), "chopper-XXXXXX"))
-    if len(pattern) >= LONGEST_NAME:
-        raise WriteError(
-            f"TMPDIR: names of files in it would have {len(pattern):,} bytes, of which the system takes "
-            f"{LONGEST_NAME - 1:,}",
-            hint="name another folder for files of a job that is larger than memory",
-        )
-    names = [ctypes.create_string_buffer(pattern, LONGEST_NAME) for _ in range(2)]
-    line = ctypes.create_string_buffer(LONGEST_LINE + 1)
-    state[NAME], state[PATTERN], state[LINE] = map(ctypes.addressof, (*names, line))
+    name, line = map(ctypes.create_string_buffer, (LONGEST_NAME, LONGEST_LINE + 1))
+    state[NAME], state[LINE] = map(ctypes.addressof, (name, line))
     state[STATM] = _NO_FILE
     with suppress(OSError):  # some containers: nothing is unmapped but by `release`
         state[STATM] = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
@@ -222,13 +221,31 @@ def _made() -> tuple[Array, Any, Any, _Allocator]:
     ]
     of_numpy, of_python, of_columns = allocators
     handlers = [_Handler(b"chopper_interop", 1, each) for each in (of_numpy, of_columns)]
-    for kept in (state, names, line, allocators, handlers):
+    for kept in (state, name, line, allocators, handlers):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
     new_capsule = ctypes.pythonapi.PyCapsule_New
     new_capsule.restype = ctypes.py_object
     new_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
     first, second = (new_capsule(ctypes.addressof(each), b"mem_handler", None) for each in handlers)
     return state, first, second, of_python
+
+
+def _pattern(folder: str) -> Any:
+    """Pattern of names of files in a folder, as text of C.
+
+    Raises
+    ------
+    WriteError
+        The folder has so long a name that no file in it can be named.
+    """
+    pattern = os.fsencode(Path(folder, "chopper-XXXXXX"))
+    if len(pattern) >= LONGEST_NAME:
+        raise WriteError(
+            f"TMPDIR: names of files in it would have {len(pattern):,} bytes, of which the system takes "
+            f"{LONGEST_NAME - 1:,}",
+            hint="name another folder for files of a job that is larger than memory",
+        )
+    return ctypes.create_string_buffer(pattern, LONGEST_NAME)
 
 
 def _after_fork(state: Array) -> None:

@@ -346,6 +346,21 @@ def test_a_folder_whose_name_leaves_no_room_for_those_of_files_is_one_line(
     )
 
 
+def test_files_are_made_in_the_temporary_folder_of_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that was refused for lack of room names another folder, and goes on."""
+    with spill.when(True):
+        before = spill.full(_MANY, 1, np.int64)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with spill.when(True):
+        column = spill.full(8 * _MANY, 2, np.int64)  # none of a file that small ones share
+    with spill.scratch(0):
+        squares = np.square(np.arange(_MANY))
+    assert sum(f"{tmp_path}/chopper-" in line for line in _files()) >= 2
+    assert (before.sum(), column.sum(), squares[9]) == (_MANY, 16 * _MANY, 81)
+
+
 _MODULES = """
 import sys
 from pathlib import Path
