@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from programs import families, kineto
 from programs.simulation import simulate
 
 import chopper_interop as ci
 from chopper_interop.analyses.methods.timing import spans
+from chopper_interop.annotate.stages import annotate
 from chopper_interop.build import TraceBuilder
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.timing.model import timing_of
@@ -34,11 +35,20 @@ operations = st.tuples(
     st.integers(0, 12),  # its own time
 )
 programs = st.lists(operations, min_size=1, max_size=8)
+long_operations = st.tuples(
+    st.sampled_from(["kernel", "all_reduce"]),
+    st.integers(0, 1),
+    st.integers(0, 6),
+    st.integers(0, 40),
+)
 delays = st.lists(st.integers(0, 9), min_size=12, max_size=12)
 
 
-def job(program: Program, late: Late) -> ci.Trace:
-    """Ranks that run one program, each later in its own way; collectives begin to transfer with their last member."""
+def job(program: Program, late: Late, second: int | None = None) -> ci.Trace:
+    """Ranks that run one program, each later in its own way; collectives begin to transfer with their last member.
+
+    With the number of the operation with which a second step begins, both steps are marked.
+    """
     builder = TraceBuilder()
     everyone = range(len(late))
     group = builder.group("", list(everyone), "pg", "nccl")
@@ -49,7 +59,20 @@ def job(program: Program, late: Late) -> ci.Trace:
     }
     free = dict.fromkeys(lane, 0)
     launches, meetings, called = [], [], dict.fromkeys(everyone, 0)
+    begun = dict.fromkeys(everyone, 0)
+
+    def end_step(number: int) -> None:
+        for rank in everyone:
+            builder.nodes(
+                kind=int(Kind.ANNOTATION), name=f"ProfilerStep#{number}", rank=rank,
+                lane=builder.lane(rank, LaneKind.THREAD, 9, "thread"),
+                ts=np.array([begun[rank]]), dur=called[rank] - begun[rank],
+            )  # fmt: skip
+        begun.update(called)
+
     for i, (what, stream, gap, dur) in enumerate(program):
+        if i == second:
+            end_step(1)
         start = {}
         for rank in everyone:
             thread = builder.lane(rank, LaneKind.THREAD, 9, "thread")
@@ -84,6 +107,8 @@ def job(program: Program, late: Late) -> ci.Trace:
             members.append((ts, work))
         last = max(members)[1]
         meetings += [(last, work) for _, work in members if what != "kernel" and work != last]
+    if second is not None:
+        end_step(2)
     for pairs, kind in ((launches, EdgeKind.LAUNCH), (meetings, EdgeKind.COMM)):
         src, dst = np.array(pairs, np.int32).reshape(-1, 2).T
         builder.edges(src, dst, int(kind))
@@ -155,18 +180,49 @@ FAMILIES = (
 def test_drag_is_what_a_step_gains_whatever_runs_into_it(tmp_path: Path, family: str) -> None:
     """Work of the step before may still run, and gains what it takes within the step; what waits for it does not move."""
     trace = ci.read(*kineto.write(simulate(getattr(families, family)(14_100)), tmp_path))
+    assert steps_judged(trace, every=3)
+
+
+_ENTERED_BY_A_TRANSFER = (
+    [("kernel", 1, 1, 7), ("all_reduce", 0, 5, 15), ("kernel", 0, 3, 24)],
+    [
+        [4, 8, 4, 7, 5, 1, 3, 5, 0, 0, 0, 4],
+        [9, 5, 7, 6, 5, 6, 1, 1, 5, 9, 7, 1],
+        [4, 3, 9, 8, 7, 5, 4, 2, 8, 3, 4, 3],
+    ],
+    1,
+)
+"""The path's first transfer begins before the step, and a second one ends in it later, of which a part is in the step."""
+
+
+@settings(max_examples=60)
+@example(*_ENTERED_BY_A_TRANSFER)
+@given(
+    st.lists(long_operations, min_size=2, max_size=6),
+    st.lists(delays, min_size=2, max_size=3),
+    st.integers(1, 7),
+)
+def test_drag_is_what_a_step_of_a_random_job_gains(
+    program: Program, late: Late, second: int
+) -> None:
+    """Its path may begin with a transfer that began before the step, and ends for other ranks in it, too."""
+    steps_judged(annotate(job(program, late, min(second, len(program) - 1))))
+
+
+def steps_judged(trace: ci.Trace, every: int = 1) -> int:
+    """Number of drags of all steps that were compared with what the step gains, of each so many nodes one."""
     timing, judged = timing_of(trace), 0
     steps = spans.spans_of_timing(timing, "each")
     start, end = steps.starts(timing.at_ns).tolist(), steps.ends(timing.at_ns).tolist()
+    src, after = timing.graph.src, timing.graph.after
     for k, step in enumerate(steps.iteration.tolist()):
         result = ci.analyze(trace, "critical_path", steps=str(step))
         drag, ends = result.annotate(trace).to_pandas()["drag_ns"], steps.may_end_with(k)
-        src, after = timing.graph.src, timing.graph.after
         within_ns = timing.at_ns[after] - np.maximum(timing.at_ns[src], start[k])
-        for node in np.flatnonzero(drag.notna()).tolist()[::3]:
+        for node in np.flatnonzero(drag.notna()).tolist()[::every]:
             lag, own = timing.lag_ns.copy(), own_edges(timing, node)
             lag[own] -= np.minimum(lag, within_ns)[own]
             time = times_of(timing, lag)
             assert end[k] - max(time[v] for v in ends.tolist()) == drag[node], (step, node)
             judged += 1
-    assert judged
+    return judged
