@@ -658,3 +658,31 @@ def test_a_plugin_that_fails_to_group_files_or_to_say_their_rank_stops_no_other(
         else:
             lost = "converter-fails" if case in RANK_CASES else "file-unreadable"
             assert (status, err) == (0, f"something was lost: 1 {lost}\n"), case
+
+
+UNRANKED = """
+import numpy as np
+from chopper_interop.build import TraceBuilder
+from chopper_interop.registry import Converter
+from chopper_interop.schemas.kinds import Kind, LaneKind
+
+def read(paths):
+    builder = TraceBuilder()
+    begin = int(paths[0].read_text().split()[1])
+    lane = builder.lane(0, LaneKind.THREAD, 1, "thread")
+    builder.nodes(kind=int(Kind.CPU_OP), name=f"from {begin}", rank=0, lane=lane, ts=np.array([begin]), dur=50)
+    return builder.finish()
+
+ODD = Converter(name="odd", description="odd", sniff=lambda head: head.startswith(b"#odd"), read=read)
+"""
+
+
+def test_ranks_of_which_a_plugin_states_nothing_get_numbers_of_their_own(tmp_path):
+    _install_odd(tmp_path, UNRANKED, "[chopper_interop.converters]\nodd = odd:ODD\n")
+    for begin in (3, 9):
+        (tmp_path / f"{begin}.txt").write_text(f"#odd {begin}")
+    asked = {"joined": ["convert", "-q", "3.txt", "9.txt", "-o", "joined.parquet/"]}
+    assert _ran_with_odd(tmp_path, asked)["joined"][0] == 0
+    joined = ci.read(tmp_path / "joined.parquet")
+    assert joined.array("rank").tolist() == [0, 1]
+    assert {joined.names()[name] for name in joined.array("name")} == {"from 3", "from 9"}

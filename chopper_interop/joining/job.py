@@ -364,7 +364,7 @@ def _number_ranks(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
     used = {r for f in _without(timing, unnumbered) for r in f.trace.ranks}
     free = (n for n in count() if n not in used)
     order = sorted(unnumbered, key=_device_and_pid)
-    numbers = {id(f): [next(free) for _ in f.trace.meta.ranks] for f in order}
+    numbers = {id(f): [next(free) for _ in _all_ranks(f.trace)] for f in order}
     issues.add(RANKS_BY_ORDER, len(unnumbered))
     return [
         replace(f, trace=_renumbered(f.trace, numbers[id(f)])) if id(f) in numbers else f
@@ -399,13 +399,18 @@ def _device_and_pid(fragment: Fragment) -> tuple[int, int]:
     return min((r.device for r in ranks), default=-1), min((r.pid for r in ranks), default=-1)
 
 
+def _all_ranks(trace: Trace) -> list[int]:
+    """Ranks of a trace in ascending order, also those of which a plug-in's reader states nothing."""
+    of_tables = np.concatenate([trace.array("rank", table) for table in ("lanes", "series")])
+    return sorted({r.rank for r in trace.meta.ranks}.union(of_tables[of_tables >= 0].tolist()))
+
+
 def _renumbered(trace: Trace, numbers: list[int]) -> Trace:
     """The trace with its ranks, in ascending order, under other numbers.
 
     Old numbers are sorted, so that bisection finds the position of each; -1 stays.
     """
-    old = np.array(sorted(r.rank for r in trace.meta.ranks), np.int32)
-    new = np.array(numbers, np.int32)
+    old, new = np.array(_all_ranks(trace), np.int32), np.array(numbers, np.int32)
 
     def renumbered(table: pa.Table) -> pa.Table:
         rank = arrow.to_numpy(table["rank"])
