@@ -75,7 +75,7 @@ NOT_COMPARED = Fault.info(
 )
 COUNTED_BEFORE = Fault.info(
     "counter-of-several-runs",
-    "Counters that several passes counted, as clocks are; that of the most counters was taken, else the first.",
+    "Counters that several passes counted, as clocks are; those of the pass with the most counters were taken, of equal ones the first.",
 )
 OTHER_RUN = Fault.info_of_events(
     "event-of-another-run",
