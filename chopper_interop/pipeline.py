@@ -549,8 +549,8 @@ def _analyzed(
         chosen = registry.chosen_options(function, options)
         result = function(trace, **chosen)
     if not isinstance(result, Result):
-        subject = ", of ".join(filter(None, (f"analysis {analysis}", package)))
-        raise SchemaError(f"{subject}, returns a {type(result).__name__}, not a Result")
+        subject = f"analysis {analysis}" + (f", of {package}," if package else "")
+        raise SchemaError(f"{subject} returns a {type(result).__name__}, not a Result")
     if package:
         plugins.require_annotations(result, trace)
         result = replace(result, analysis=analysis)  # which names a file
