@@ -239,7 +239,7 @@ def converters() -> dict[str, Converter | Broken]:
 
 
 _FIELDS: dict[str, Callable[[Any], bool]] = {
-    "a line": lambda value: isinstance(value, str) and value.isprintable(),
+    "a text of one line": lambda value: isinstance(value, str) and value.isprintable(),
     "a tuple of texts": lambda value: (
         isinstance(value, tuple) and all(isinstance(v, str) for v in value)
     ),
@@ -255,7 +255,7 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
 }
 """Kinds of fields of a `Converter`, and whether a value is of the kind."""
 _KIND_OF_FIELD = {
-    "description": "a line", "versions": "a line", "not_read_because": "a line", "carries": "a line",
+    **dict.fromkeys(("description", "versions", "not_read_because", "carries"), "a text of one line"),
     "suffixes": "a tuple of texts", "json_words": "a tuple of bytes", "words_of_work": "a tuple of bytes",
     "sniff": "a function", "confirms": "a function", "group": "a function", "rank_of": "a function",
     "read": "a function, or its name", "read_together": "a function, or its name",
