@@ -47,7 +47,7 @@ _CONVENTIONS = {
     "delay_ns": "time of a piece beyond the minimum that its kind of wait takes in this trace",
     "slack": "how much later a node could end without a later end of the window; everything else "
     "stays as it is, delays too",
-    "drag": "how much sooner the window would end if the node took no time, for GPU work on the path; "
+    "drag": "how much sooner the window would end if the node took no time in it, for GPU work on the path; "
     "the transfer of a collective ends for all its members at once",
     "unknown_ns": "time on the path before GPU work beyond the least latencies: it waited for what is not recorded, "
     "such as its launch",

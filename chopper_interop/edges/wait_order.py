@@ -34,9 +34,9 @@ from chopper_interop.edges.wait_pairs import (
     SIDE_BIT,
     UNEXPLAINED_BIT,
     UNRECORDED_BIT,
+    BatchEvidence,
     Pairs,
     QueueColumns,
-    Said,
     Streams,
     Totals,
     WorkColumns,
@@ -199,19 +199,19 @@ def resolve(waits: Waits, evidence: Evidence | None) -> Resolved:
     evidence
         What their repetitions say; None to take those of these waits alone, which are all that there are.
     """
-    tried = find_pairs(waits, None if evidence is None else evidence.for_older)
-    if tried is None:
+    candidates = find_candidates(waits, None if evidence is None else evidence.for_older)
+    if candidates is None:
         none = np.full(len(waits.rows), -1, np.int64)
         return Resolved(none, none, none > 0)
     if evidence is not None:
-        return tried.chosen(evidence.totals)
-    said = tried.said
-    if said.is_older.any():
-        tried = find_pairs(waits, said.is_older[said.repetitions.group]) or tried
-    return tried.chosen(tried.said.totals)
+        return candidates.chosen(evidence.totals)
+    own = candidates.evidence
+    if own.is_older.any():
+        candidates = find_candidates(waits, own.is_older[own.repetitions.group]) or candidates
+    return candidates.chosen(candidates.evidence.totals)
 
 
-class Tried(NamedTuple):
+class Candidates(NamedTuple):
     """Waits of a batch with all pairs of streams that they can be between."""
 
     waits: Waits
@@ -221,7 +221,7 @@ class Tried(NamedTuple):
     columns: QueueColumns
     recorded: Array
     pairs: Pairs
-    said: Said
+    evidence: BatchEvidence
 
     def chosen(self, totals: Totals) -> Resolved:
         """Choose the pair of each wait, by what all repetitions say of the pairs of each code."""
@@ -237,7 +237,7 @@ class Tried(NamedTuple):
         return Resolved(*chosen)
 
 
-def find_pairs(waits: Waits, for_older: Array | None) -> Tried | None:
+def find_candidates(waits: Waits, for_older: Array | None) -> Candidates | None:
     """Find the pairs of streams that waits can be between; None if no work was launched.
 
     Waits of the mask `for_older` are for no event that was recorded right before them.
@@ -276,8 +276,8 @@ def find_pairs(waits: Waits, for_older: Array | None) -> Tried | None:
     meaning = wait_pairs.meaning_of_codes(keys, codes, len(queues.lane))
     totals = Totals(*(values[: len(meaning[0])] for values in totals))
     is_older = np.bincount(repetitions.group, older, len(repetitions.nth)) > 0
-    said = Said(repetitions, *meaning, totals, is_older)
-    return Tried(waits, sequence, sides, work, columns, recorded, pairs, said)
+    evidence = BatchEvidence(repetitions, *meaning, totals, is_older)
+    return Candidates(waits, sequence, sides, work, columns, recorded, pairs, evidence)
 
 
 def _last_records(trace: Trace, calls: OrderingCalls, waits: Array) -> Array:

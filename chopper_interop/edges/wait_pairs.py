@@ -157,7 +157,7 @@ class Repetitions(NamedTuple):
     streams: tuple[Array, Array]
 
 
-class Said(NamedTuple):
+class BatchEvidence(NamedTuple):
     """Evidence that the waits of a batch give.
 
     Parameters
@@ -167,7 +167,7 @@ class Said(NamedTuple):
     group, waiting, awaited
         For each code of pairs the number of the repeated wait, and of both streams.
     totals
-        What the pairs of each code say.
+        Sums over the pairs of each code.
     is_older
         True for repeated waits that surely are not for the event that was recorded right before them.
     """
